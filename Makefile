@@ -1,0 +1,223 @@
+# A C compiler and GNU make are all that `make`, `make demo` and `make test` need. A check whose
+# tool is missing says so and is skipped; where CI is set in the environment, it fails.
+# Everything generated goes under build/.
+
+CFLAGS ?= -O2 -std=c99
+PREFIX ?= /usr/local
+LDLIBS = -lm -pthread
+EXTRA =
+BUILD = build
+
+WARNINGS = -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual \
+	-Wcast-align -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wdouble-promotion -Wvla
+COMPILE = $(CC) -Iinclude $(CPPFLAGS) $(CFLAGS) $(WARNINGS) $(EXTRA)
+LINK = $(CC) $(CFLAGS) $(EXTRA) $(LDFLAGS)
+
+HEADER = include/linear_attention.h
+EXAMPLES = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
+BENCH = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard bench/*.c))
+TESTS = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))
+PROGRAMS = $(EXAMPLES) $(if $(BENCH),$(BUILD)/bench)
+SCRIPTS = $(wildcard .ci/run tests/*.sh tests/*/*.sh)
+SOURCES = $(wildcard include/*.h examples/*.[ch] bench/*.[ch] tests/*.[ch] tests/*/*.[ch])
+
+VALGRIND_TESTS = promise
+RUN_text_memory = README.md
+# Bits are compared on purpose; tensors and sizes are parameters of one type.
+TIDY = -*,bugprone-*,clang-analyzer-*,-bugprone-suspicious-memory-comparison,$\
+	-bugprone-easily-swappable-parameters
+LIBC_NAMES = (mem(cpy|move|set|cmp)|strcmp|strlen|(exp|expm1|log|log1p|sqrt|fma|pow|sin|cos)f?)
+
+# The first ```c block of the README, which is a whole program.
+README_PROGRAM = awk '/^```/ { if (on) exit; on = ($$0 == "```c"); next } on' README.md
+
+# $(call need,TOOL ...) ends a recipe whose tools are missing: well, or as a failure in CI.
+need = for tool in $(1); do command -v $$tool >/dev/null || \
+	{ echo "$@: skipped, there is no $$tool here"; [ -z "$$CI" ]; exit; }; done
+
+.ONESHELL:
+.SHELLFLAGS = -ec
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.PHONY: all help test demo bench examples check check-asan check-ubsan check-tsan check-valgrind \
+	check-compile check-arm check-include check-symbols check-style check-lint \
+	install uninstall clean FORCE
+
+all: $(PROGRAMS) ## Build the examples and the bench (the default)
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
+
+test: $(PROGRAMS) $(BUILD)/tests ## Run the tests; the last line says: N passed, N failed
+	@{
+		$(BUILD)/tests || echo "failed: $(BUILD)/tests, status $$?"
+		for script in $(wildcard tests/programs.sh); do
+			BUILD=$(BUILD) sh $$script || echo "failed: $$script, status $$?"
+		done
+	} 2>&1 | tee $(BUILD)/test.log
+	awk '/^[0-9]+ passed, [0-9]+ failed/ { passed += $$1; failed += $$3 }
+		/^failed: .*, status [0-9]+$$/ { bad++ }
+		END {
+			if (failed < bad) failed = bad
+			printf "%d passed, %d failed\n", passed, failed
+			exit failed > 0 || passed == 0
+		}' $(BUILD)/test.log
+
+demo: $(BUILD)/text_memory ## Predict a text byte by byte, the layer's state as the only memory
+	@$(BUILD)/text_memory README.md
+
+bench: $(BUILD)/bench ## Measure the kernels against the limits of this machine
+	@$(BUILD)/bench
+
+check: test examples check-include check-symbols check-style check-lint check-compile check-asan
+check: check-ubsan check-tsan check-valgrind check-arm ## All of the checks below, and the tests
+
+check-asan: ## The tests with the address sanitizer
+	@$(MAKE) BUILD=build/asan EXTRA='-g -O1 -fsanitize=address -fno-omit-frame-pointer' test
+
+check-ubsan: ## The tests with the undefined behaviour sanitizer
+	@$(MAKE) BUILD=build/ubsan EXTRA='-g -O1 -fsanitize=undefined -fno-sanitize-recover=all' test
+
+check-tsan: ## The tests with the thread sanitizer
+	@$(MAKE) BUILD=build/tsan EXTRA='-g -O1 -fsanitize=thread' build/tsan/tests
+	build/tsan/tests
+
+check-valgrind: ## Some of the tests in valgrind, with each instruction set it has
+	@$(call need,valgrind)
+	$(MAKE) BUILD=build/valgrind EXTRA='-g -O1 -DTEST_TIGHT' build/valgrind/tests
+	valgrind -q --error-exitcode=1 --leak-check=full build/valgrind/tests $(VALGRIND_TESTS)
+
+check-compile: ## Builds of all sorts, warnings as errors: compilers, standards, levels, options
+	@MAKE='$(MAKE)' sh tests/compile/run.sh '$(WARNINGS)'
+
+check-arm: ## The tests on aarch64: a cross compiler and qemu
+	@$(call need,aarch64-linux-gnu-gcc qemu-aarch64)
+	$(MAKE) CC=aarch64-linux-gnu-gcc LDFLAGS=-static BUILD=build/arm build/arm/tests
+	qemu-aarch64 build/arm/tests
+
+check-include: ## The README's program, with the installed header; the header's table of contents
+	@mkdir -p $(BUILD)
+	$(README_PROGRAM) > $(BUILD)/readme.c
+	stage='$(CURDIR)/$(BUILD)/stage'
+	rm -rf "$$stage"
+	$(MAKE) -s DESTDIR="$$stage" PREFIX=/opt/la install
+	flags="-I$$stage/opt/la/include -lm"
+	! command -v pkg-config >/dev/null || flags=$$(PKG_CONFIG_SYSROOT_DIR="$$stage" \
+		PKG_CONFIG_PATH="$$stage/opt/la/share/pkgconfig" pkg-config --cflags --libs linear_attention)
+	$(CC) $(CFLAGS) $(WARNINGS) -Werror -o $(BUILD)/readme $(BUILD)/readme.c $$flags
+	$(BUILD)/readme
+	$(MAKE) -s DESTDIR="$$stage" PREFIX=/opt/la uninstall
+	test -z "$$(find "$$stage" -type f)" || { echo "uninstall left files"; exit 1; }
+	awk '/CONTENTS/ && !tags { contents = 1 }
+		{
+			found = 0
+			for (line = $$0; match(line, /\[LA-[0-9]+\]/); line = substr(line, RSTART + RLENGTH)) {
+				tag = substr(line, RSTART, RLENGTH)
+				count[tag]++
+				if (contents) tags += !listed[tag]++
+				found = 1
+			}
+			if (tags && !found) contents = 0
+		}
+		END {
+			if (!tags) bad = 1
+			for (tag in count) if (count[tag] != 2 || listed[tag] != 1) {
+				print tag ": " count[tag] + 0 " times, " listed[tag] + 0 " of them in the contents"
+				bad = 1
+			}
+			print "sections in the contents: " tags + 0
+			exit bad
+		}' $(HEADER)
+
+check-symbols: ## Names: la_* defined, libc and libm used, one variable; with LA_STATIC none defined
+	@$(call need,nm)
+	mkdir -p $(BUILD)
+	object() {
+		echo '#include "linear_attention.h"' | $(CC) -Iinclude -O2 -fno-pic -DLA_IMPLEMENTATION \
+			$$2 -x c -c -o $(BUILD)/$$1.o -
+	}
+	bad=0
+	none() { [ -z "$$2" ] || { echo "$$1:"; echo "$$2"; bad=1; } }
+	object symbols
+	o=$(BUILD)/symbols.o
+	none 'external' "$$(nm -g --defined-only $$o | awk '$$NF !~ /^la_/')"
+	none 'not allowed' "$$(nm -u $$o | awk '$$NF !~ /^($(LIBC_NAMES))$$/')"
+	none 'a second variable' "$$(nm $$o | awk '$$2 ~ /[bBdDC]/ && n++')"
+	object static -DLA_STATIC
+	none 'external with LA_STATIC' "$$(nm -g --defined-only $(BUILD)/static.o)"
+	echo "$$(nm -g --defined-only $(BUILD)/symbols.o | grep -c ' T la_') external functions"
+	exit $$bad
+
+check-style: ## No long lines, no tabs, no trailing blanks, no long functions
+	@export LC_ALL=C.UTF-8
+	bad=0
+	! grep -nE '^.{101,}' $(SOURCES) $(SCRIPTS) Makefile || bad=1
+	! grep -nE '[[:blank:]]+$$' $(SOURCES) $(SCRIPTS) Makefile $(wildcard *.md) || bad=1
+	! grep -n "$$(printf '\t')" $(SOURCES) $(SCRIPTS) || bad=1
+	[ $$bad = 0 ]
+	$(call need,ctags)
+	ctags --language-force=C --kinds-C=f --fields=+ne --output-format=u-ctags -f - $(SOURCES) |
+		awk -F '\t' '{
+			for (i = 4; i <= NF; i++) {
+				if ($$i ~ /^line:/) first = substr($$i, 6)
+				if ($$i ~ /^end:/) last = substr($$i, 5)
+			}
+			n++
+			if (last - first >= 80) { print $$2 ": " $$1 ": " last - first + 1 " lines"; bad = 1 }
+		}
+		END { print n + 0 " functions"; exit bad || !n }'
+
+check-lint: ## cppcheck and clang-tidy
+	@$(call need,cppcheck)
+	cppcheck -q --std=c99 --enable=warning,performance,portability --inline-suppr \
+		--error-exitcode=1 -Iinclude $(wildcard tests/*.c examples/*.c bench/*.c)
+	$(call need,clang-tidy)
+	clang-tidy --quiet --warnings-as-errors='*' --checks='$(TIDY)' \
+		$(wildcard tests/*.c examples/*.c bench/*.c) -- -std=c99 -Iinclude 2>/dev/null
+
+examples: $(EXAMPLES) ## Build and run every example
+	@$(foreach example,$(EXAMPLES),echo '== $(example)'; $(example) $(RUN_$(notdir $(example)));)
+
+install: ## Install the header and its .pc file (DESTDIR, PREFIX=/usr/local)
+	@root='$(DESTDIR)$(PREFIX)'
+	version=$$(awk '/^#define LA_VERSION / {
+		printf "%d.%d.%d", $$3 / 10000, $$3 / 100 % 100, $$3 % 100 }' $(HEADER))
+	install -d "$$root/include" "$$root/share/pkgconfig"
+	install -m 644 $(HEADER) "$$root/include"
+	cat > "$$root/share/pkgconfig/linear_attention.pc" <<-end
+		prefix=$(PREFIX)
+		includedir=\$${prefix}/include
+
+		Name: linear_attention
+		Description: Linear attention for the CPU in one C header
+		Version: $$version
+		Cflags: -I\$${includedir}
+		Libs: -lm
+	end
+	echo "installed linear_attention $$version in $$root"
+
+uninstall: ## Remove what install has put there
+	@rm -f '$(DESTDIR)$(PREFIX)/include/linear_attention.h'
+	rm -f '$(DESTDIR)$(PREFIX)/share/pkgconfig/linear_attention.pc'
+
+clean: ## Remove build/
+	@rm -rf build
+
+# Objects depend on the headers they include (.d) and on the command that compiles them (flags).
+$(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o
+$(BUILD)/bench: $(BENCH)
+$(BUILD)/tests: $(TESTS)
+$(PROGRAMS) $(BUILD)/tests:
+	@echo 'LINK $@'
+	$(LINK) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	echo 'CC $@'
+	$(COMPILE) -MMD -MP -c -o $@ $<
+
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	echo '$(COMPILE) $(LDFLAGS)' | cmp -s - $@ || echo '$(COMPILE) $(LDFLAGS)' > $@
+
+-include $(wildcard $(BUILD)/obj/*/*.d)

@@ -1,0 +1,837 @@
+#include "oracle.h"
+
+#include "test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- the oracle */
+
+int64_t oracle_features(const la_layer *layer) {
+    return layer->dim_k; /* of the identity */
+}
+
+int64_t oracle_out_heads(const la_layer *layer) {
+    return layer->q_heads > layer->heads ? layer->q_heads : layer->heads;
+}
+
+int64_t oracle_head_floats(const la_layer *layer) {
+    return oracle_features(layer) * (layer->dim_v + (layer->normalised ? 1 : 0));
+}
+
+int64_t oracle_state_index(const la_layer *layer, int64_t h, int64_t i, int64_t j) {
+    int64_t r = oracle_features(layer), dv = layer->dim_v, first = h * oracle_head_floats(layer);
+    if (j == dv) {
+        return first + r * dv + i;
+    }
+    return first + (layer->state_layout == LA_KV ? i * dv + j : j * r + i);
+}
+
+const float *view_row(const la_in *view, int64_t b, int64_t t, int64_t h) {
+    return view->data + (b * view->batch_stride + t * view->token_stride + h * view->head_stride);
+}
+
+float *out_row(const la_out *view, int64_t b, int64_t t, int64_t h) {
+    return view->data + (b * view->batch_stride + t * view->token_stride + h * view->head_stride);
+}
+
+static int64_t mapped_head(const la_layer *layer, int64_t h, int64_t heads) {
+    return layer->head_map == LA_TILED ? h % heads : h * heads / layer->heads;
+}
+
+/* One state, and one query head that reads it. */
+typedef struct Head {
+    const la_layer *layer;
+    const la_call *call;
+    int64_t b, state, query, key;
+    int round_decay;
+    double *S, *z, *features; /* S[i][j] = S[i * dv + j] */
+} Head;
+
+/* The L2 norm where the layer has it, then the feature map: row of token t -> head->features. */
+static void take_features(Head *head, const la_in *view, int64_t t, int64_t h) {
+    const float *x = view_row(view, head->b, t, h);
+    double sum = 0, eps = (double)head->layer->l2_eps, divisor = 1;
+    int64_t i;
+    for (i = 0; i < head->layer->dim_k; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    if (head->layer->l2_mode == LA_L2_SUM) {
+        divisor = sqrt(sum + eps);
+    } else if (head->layer->l2_mode == LA_L2_MAX) {
+        divisor = fmax(sqrt(sum), eps);
+    }
+    for (i = 0; i < head->layer->dim_k; i++) {
+        head->features[i] = (double)x[i] / divisor;
+    }
+}
+
+static double decay_of(const Head *head, int64_t t, int64_t i) {
+    const la_in *view = &head->call->log_decay;
+    double alpha = 1;
+    if (view->data != NULL) {
+        alpha = exp((double)view_row(view, head->b, t, head->state)[view->width == 1 ? 0 : i]);
+    }
+    return head->round_decay ? (double)(float)alpha : alpha;
+}
+
+/* S' = Diag(alpha) S;  u = beta v  or  beta (v - S'^T k);  S = S' + k u^T;  z likewise. */
+static void oracle_write(Head *head, int64_t t) {
+    int64_t i, j, r = oracle_features(head->layer), dv = head->layer->dim_v;
+    const float *v = view_row(&head->call->v, head->b, t, head->state);
+    const la_in *beta = &head->call->beta;
+    const double *k = head->features;
+    double *S = head->S;
+    take_features(head, &head->call->k, t, head->key);
+    for (i = 0; i < r; i++) {
+        double alpha = decay_of(head, t, i);
+        for (j = 0; j < dv; j++) {
+            S[i * dv + j] *= alpha;
+        }
+        head->z[i] = alpha * head->z[i] + k[i];
+    }
+    for (j = 0; j < dv; j++) {
+        double u = (double)v[j];
+        if (head->layer->write == LA_WRITE_DELTA) {
+            for (i = 0; i < r; i++) {
+                u -= S[i * dv + j] * k[i];
+            }
+        }
+        if (beta->data != NULL) {
+            u *= (double)view_row(beta, head->b, t, head->state)[beta->width == 1 ? 0 : j];
+        }
+        for (i = 0; i < r; i++) {
+            S[i * dv + j] += k[i] * u;
+        }
+    }
+}
+
+/* o = scale S^T q / den. Answers (scale |q| |S| / den)^2 / r: one summand of N^2. */
+static double oracle_read(Head *head, int64_t t, double *o) {
+    int64_t i, j, r = oracle_features(head->layer), dv = head->layer->dim_v;
+    double scale = (double)head->layer->scale, eps = (double)head->layer->eps;
+    double qq = 0, SS = 0, den = 0, size;
+    const double *q = head->features, *S = head->S;
+    take_features(head, &head->call->q, t, head->query);
+    for (i = 0; i < r; i++) {
+        qq += q[i] * q[i];
+        den += scale * q[i] * head->z[i];
+    }
+    den = head->layer->eps_mode == LA_EPS_ADD ? den + eps : fmax(den, eps);
+    den = head->layer->normalised ? den : 1;
+    for (j = 0; j < dv; j++) {
+        double sum = 0;
+        for (i = 0; i < r; i++) {
+            sum += S[i * dv + j] * q[i];
+            SS += S[i * dv + j] * S[i * dv + j];
+        }
+        o[j] = den != 0 ? scale * sum / den : 0;
+    }
+    size = den != 0 ? scale * sqrt(qq) * sqrt(SS) / den : 0;
+    return size * size / (double)r;
+}
+
+static void load_state(Head *head, double *state) {
+    int64_t i, j, dv = head->layer->dim_v, r = oracle_features(head->layer);
+    for (i = 0; i < r; i++) {
+        for (j = 0; j <= dv; j++) {
+            double *element = j < dv ? &state[i * dv + j] : &head->z[i];
+            *element = 0;
+            if (head->call->state_in != NULL && (j < dv || head->layer->normalised)) {
+                int64_t index = oracle_state_index(head->layer, head->state, i, j);
+                index += head->b * head->call->state_in_stride;
+                *element = (double)head->call->state_in[index];
+            }
+        }
+    }
+}
+
+/* Query head j. Causal: write a token, read it. Bidirectional: write all, then read all. */
+static void oracle_head(Head *head, int64_t j, Oracle *oracle) {
+    int64_t t, heads = oracle_out_heads(head->layer), dv = head->layer->dim_v;
+    double *out = oracle->out + (head->b * head->call->tokens * heads + j) * dv, size = 0;
+    load_state(head, head->S);
+    for (t = 0; head->layer->bidirectional && t < head->call->keys; t++) {
+        oracle_write(head, t);
+    }
+    for (t = 0; t < head->call->tokens; t++) {
+        if (!head->layer->bidirectional) {
+            oracle_write(head, t);
+        }
+        size += oracle_read(head, t, out + t * heads * dv);
+    }
+    oracle->size[head->b * heads + j] = sqrt(size);
+}
+
+void oracle_forward(const la_layer *layer, const la_call *call, Oracle *oracle) {
+    int64_t b, j, heads = oracle_out_heads(layer), r = oracle_features(layer);
+    double *z = calloc((size_t)(2 * r), sizeof *z);
+    if (z == NULL) {
+        abort();
+    }
+    for (b = 0; b < call->batch; b++) {
+        for (j = 0; j < heads; j++) {
+            Head head = {layer, call, b, j, j, 0, oracle->round_decay, NULL, z, z + r};
+            if (layer->q_heads > layer->heads) {
+                head.state = j * layer->heads / layer->q_heads;
+            } else {
+                head.query = mapped_head(layer, j, layer->q_heads);
+            }
+            head.key = mapped_head(layer, head.state, layer->k_heads);
+            head.S = oracle->state + (b * layer->heads + head.state) * oracle_head_floats(layer);
+            oracle_head(&head, j, oracle);
+            if (layer->normalised) {
+                memcpy(head.S + r * layer->dim_v, z, (size_t)r * sizeof *z);
+            }
+        }
+    }
+    free(z);
+}
+
+/* ---------------------------------------------------------------- ways */
+
+int isa_number(int i, int *isa) {
+    for (*isa = LA_ISA_SCALAR; *isa <= LA_ISA_NEON; ++*isa) {
+        if (la_isa_available(*isa) && i-- == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int way_number(int i, Way *way) {
+    static const int64_t chunks[] = {0, 1, 2, 3, 7, 16, 64, 1000};
+    static const int forms[] = {LA_AUTO, LA_PARALLEL, LA_RECURRENT};
+    const int others = 3, ways = 3 + 8;
+    int form = i % ways;
+    way->form = form < others ? forms[form] : LA_CHUNKWISE;
+    way->chunk = form < others ? 0 : chunks[form - others];
+    way->threads = 1;
+    return isa_number(i / ways, &way->isa);
+}
+
+/* ---------------------------------------------------------------- tensors */
+
+static float *problem_buffer(Problem *problem, size_t count) {
+    float *data = guarded_new(count, problem->spec.shift);
+    if (problem->buffer_count == PROBLEM_BUFFERS) {
+        abort();
+    }
+    problem->buffers[problem->buffer_count++] = data;
+    return data;
+}
+
+static la_in as_input(la_out view) {
+    la_in input = {view.data, view.batch_stride, view.token_stride, view.head_stride, view.width,
+                   view.type};
+    return input;
+}
+
+/* A tensor [B][T][heads][width] in its own buffer, with the strides that the spec asks for. */
+static la_out new_tensor(Problem *problem, int64_t T, int64_t heads, int64_t width) {
+    la_out view = {NULL, 0, 0, 0, width, LA_F32};
+    Strides strides = problem->spec.strides;
+    int64_t gap = strides == STRIDES_PADDED ? 3 : 0, last;
+    view.head_stride = width + gap;
+    view.token_stride = heads * view.head_stride + gap;
+    view.batch_stride = T * view.token_stride + gap;
+    last = (heads - 1) * view.head_stride + (T - 1) * view.token_stride;
+    view.data = problem_buffer(problem, (size_t)(problem->spec.B * view.batch_stride));
+    if (strides == STRIDES_BHTD) {
+        view.token_stride = width;
+        view.head_stride = T * width;
+    } else if (strides == STRIDES_REVERSED && T > 0) {
+        view.data += last;
+        view.token_stride *= -1;
+        view.head_stride *= -1;
+    }
+    return view;
+}
+
+/* q, k and v of a token side by side. */
+static void new_packed_tensors(Problem *problem) {
+    const la_layer *layer = &problem->layer;
+    int64_t q_floats = layer->q_heads * layer->dim_k, k_floats = layer->k_heads * layer->dim_k;
+    int64_t token = q_floats + k_floats + layer->heads * layer->dim_v, T = problem->spec.T;
+    float *data = problem_buffer(problem, (size_t)(problem->spec.B * T * token));
+    la_out view = {data, T * token, token, layer->dim_k, layer->dim_k, LA_F32};
+    problem->q = problem->k = problem->v = view;
+    problem->k.data = data + q_floats;
+    problem->v.data = data + q_floats + k_floats;
+    problem->v.width = problem->v.head_stride = layer->dim_v;
+}
+
+static void new_inputs(Problem *problem) {
+    const Spec *spec = &problem->spec;
+    const la_layer *layer = &problem->layer;
+    int64_t S = problem->call.keys;
+    if (spec->strides == STRIDES_QKV) {
+        new_packed_tensors(problem);
+    } else {
+        problem->q = new_tensor(problem, spec->T, layer->q_heads, layer->dim_k);
+        problem->k = new_tensor(problem, S, layer->k_heads, layer->dim_k);
+        problem->v = new_tensor(problem, S, layer->heads, layer->dim_v);
+    }
+    if (spec->gate != GATE_NONE) {
+        int64_t width = spec->gate_channel ? layer->dim_k : 1;
+        problem->log_decay = new_tensor(problem, S, layer->heads, width);
+        if (spec->gate == GATE_HEAD) {
+            problem->log_decay.token_stride = problem->log_decay.batch_stride = 0;
+        }
+    }
+    if (spec->beta != BETA_NONE) {
+        int64_t width = spec->beta == BETA_CHANNEL ? layer->dim_v : 1;
+        problem->beta = new_tensor(problem, S, layer->heads, width);
+    }
+    if (spec->strides == STRIDES_BROADCAST) {
+        problem->q.batch_stride = problem->k.head_stride = problem->v.token_stride = 0;
+        problem->log_decay.batch_stride = problem->beta.batch_stride = 0;
+    }
+    problem->call.q = as_input(problem->q);
+    problem->call.k = as_input(problem->k);
+    problem->call.v = as_input(problem->v);
+    problem->call.log_decay = as_input(problem->log_decay);
+    problem->call.beta = as_input(problem->beta);
+}
+
+/* ---------------------------------------------------------------- values */
+
+static float small_integer(int limit) {
+    return (float)(random_below(2 * limit + 1) - limit);
+}
+
+static void fill_any(const Spec *spec, float *x, int64_t n) {
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        x[i] = spec->exact ? small_integer(2) : random_uniform(-1, 1);
+    }
+}
+
+/* Delta rules: beta |k|^2 <= 2 where beta = 2, so |k| = 0.999, and here and there a key of 0. */
+static void fill_key(const Problem *problem, float *k, int64_t t) {
+    int64_t i, dk = problem->layer.dim_k;
+    int delta = problem->layer.write == LA_WRITE_DELTA, zero_keys = problem->spec.zero_keys;
+    double sum = 0, length;
+    int zero = (t % 11 == 4 && t != problem->call.keys - 1) || (zero_keys && t >= zero_keys - 1);
+    for (i = 0; i < dk; i++) {
+        k[i] = random_uniform(-1, 1);
+        if (problem->spec.exact) {
+            k[i] = random_below(4) == 0 ? 1 : 0;
+            k[i] = random_below(2) == 0 ? k[i] : -k[i];
+        }
+        sum += (double)k[i] * (double)k[i];
+    }
+    length = sqrt(sum) / 0.999;
+    if (problem->spec.l2_mode != LA_L2_OFF) {
+        length = pow(10, (double)random_uniform(-2, 2));
+    }
+    for (i = 0; i < dk; i++) {
+        if (delta && !problem->spec.exact) {
+            k[i] = (float)((double)k[i] / length);
+        }
+        k[i] = zero || (delta && problem->spec.exact) ? 0 : k[i];
+    }
+    if (delta && problem->spec.exact && !zero) {
+        k[random_below((int)dk)] = random_below(2) ? 1 : -1;
+    }
+}
+
+static float head_gate(const Spec *spec, int64_t h) {
+    switch (spec->exact ? 2 * (h % 2) + 2 : h % 5) {
+    case 0: return (float)log(1 - pow(2, -5 - (double)h));
+    case 1: return -20;
+    case 2: return 0;
+    case 3: return -1e-6f;
+    default: return -INFINITY;
+    }
+}
+
+/* `halvings` counts those since the last -inf: at most ten keep everything within 24 bits. */
+static float exact_gate(int *halvings) {
+    int draw = random_below(16);
+    if (draw == 0) {
+        *halvings = 0;
+        return -INFINITY;
+    }
+    if (draw <= 2 && *halvings + draw <= 8) {
+        *halvings += draw;
+        return (float)draw * (float)-0.69314718055994530942;
+    }
+    return 0;
+}
+
+static float gate_of(const Spec *spec, int64_t h, int64_t t, int *halvings) {
+    static const float mixed[] = {-1000, -30, 0, 0};
+    int draw = random_below(8);
+    switch (spec->gate) {
+    case GATE_HEAD: return head_gate(spec, h);
+    case GATE_STRONG: return t % 7 == 6 ? -INFINITY : random_uniform(-20, 0);
+    case GATE_MIXED: return draw < 4 ? mixed[draw] : random_uniform(-0.3f, 0);
+    case GATE_EDGES: return t == 0 || t == spec->T - 1 ? -INFINITY : random_uniform(-0.3f, 0);
+    case GATE_SLOW: return -(float)pow(10, (double)random_uniform(-7, -5));
+    case GATE_ZERO: return 0;
+    case GATE_HALVES: return exact_gate(halvings);
+    case GATE_FILLED: return spec->gate_value;
+    default: return random_uniform(-0.3f, 0);
+    }
+}
+
+static float beta_of(const Problem *problem, int64_t t) {
+    int draw = random_below(8);
+    if (problem->spec.exact) {
+        return (float)random_below(3);
+    }
+    if (draw < 3 && t != problem->call.keys - 1) {
+        return (float)draw;
+    }
+    return random_uniform(0.1f, 2);
+}
+
+static void fill_gates(Problem *problem, int64_t b, int64_t h) {
+    int64_t t, i;
+    for (i = 0; problem->log_decay.data != NULL && i < problem->log_decay.width; i++) {
+        int halvings = 0;
+        for (t = 0; t < problem->call.keys; t++) {
+            float g = gate_of(&problem->spec, h, t, &halvings);
+            out_row(&problem->log_decay, b, t, h)[i] = g;
+        }
+    }
+    for (t = 0; problem->beta.data != NULL && t < problem->call.keys; t++) {
+        for (i = 0; i < problem->beta.width; i++) {
+            out_row(&problem->beta, b, t, h)[i] = beta_of(problem, t);
+        }
+    }
+}
+
+static void fill_inputs(Problem *problem) {
+    const la_layer *layer = &problem->layer;
+    int64_t b, t, h, S = problem->call.keys;
+    for (b = 0; b < problem->spec.B; b++) {
+        for (t = 0; t < problem->spec.T; t++) {
+            for (h = 0; h < layer->q_heads; h++) {
+                fill_any(&problem->spec, out_row(&problem->q, b, t, h), layer->dim_k);
+            }
+        }
+        for (t = 0; t < S; t++) {
+            for (h = 0; h < layer->k_heads; h++) {
+                fill_key(problem, out_row(&problem->k, b, t, h), t);
+            }
+            for (h = 0; h < layer->heads; h++) {
+                fill_any(&problem->spec, out_row(&problem->v, b, t, h), layer->dim_v);
+            }
+        }
+        for (h = 0; h < layer->heads; h++) {
+            fill_gates(problem, b, h);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- new and free */
+
+static void new_states(Problem *problem) {
+    const Spec *spec = &problem->spec;
+    la_call *call = &problem->call;
+    int64_t gap = spec->strides == STRIDES_PADDED ? 5 : 0;
+    int64_t stride = problem->layer.heads * oracle_head_floats(&problem->layer) + gap;
+    problem->state_floats = (size_t)(spec->B * stride);
+    call->state_in_stride = call->state_out_stride = stride;
+    if (spec->states == STATES_NONE) {
+        return;
+    }
+    if (spec->states != STATES_IN) {
+        problem->states = call->state_out = problem_buffer(problem, problem->state_floats);
+    }
+    if (spec->states != STATES_OUT) {
+        problem->state_start = problem_buffer(problem, problem->state_floats);
+        call->state_in = spec->states == STATES_SAME ? call->state_out : problem->state_start;
+    }
+}
+
+static void fill_states(Problem *problem) {
+    const Spec *spec = &problem->spec;
+    float size = spec->state_size != 0 ? spec->state_size : 1;
+    size_t i;
+    for (i = 0; problem->state_start != NULL && i < problem->state_floats; i++) {
+        problem->state_start[i] = spec->exact ? small_integer(3) : random_uniform(-size, size);
+    }
+}
+
+static void take_defaults(Spec *spec) {
+    spec->B = spec->B ? spec->B : 1;
+    spec->H = spec->H ? spec->H : 1;
+    spec->Hq = spec->Hq ? spec->Hq : spec->H;
+    spec->Hk = spec->Hk ? spec->Hk : spec->H;
+    spec->keys = spec->keys ? spec->keys : spec->T;
+    spec->scale = spec->scale != 0 ? spec->scale : 1;
+}
+
+static void *zeros(size_t count, size_t size) {
+    void *data = calloc(count + 1, size);
+    if (data == NULL) {
+        abort();
+    }
+    return data;
+}
+
+Problem *problem_blank(const Spec *given) {
+    Problem *problem = zeros(1, sizeof *problem);
+    Spec *spec = &problem->spec;
+    la_layer *layer = &problem->layer;
+    la_call *call = &problem->call;
+    la_status status;
+    *spec = *given;
+    take_defaults(spec);
+    problem->note = "";
+    status = la_layer_init(layer, spec->variant, spec->H, spec->dk, spec->dv);
+    layer->q_heads = spec->Hq;
+    layer->k_heads = spec->Hk;
+    layer->head_map = spec->head_map;
+    layer->state_layout = spec->layout;
+    layer->l2_mode = spec->l2_mode;
+    layer->scale = spec->scale;
+    if (!CHECK(status == LA_OK, "la_layer_init: %s", la_status_text(status))) {
+        free(problem);
+        return NULL;
+    }
+    status = la_call_init(call, layer, spec->B, spec->T);
+    CHECK(status == LA_OK, "la_call_init: %s", la_status_text(status));
+    call->keys = spec->keys;
+    new_inputs(problem);
+    new_states(problem);
+    spec->strides = spec->strides == STRIDES_BROADCAST ? STRIDES_BTHD : spec->strides;
+    call->out = new_tensor(problem, spec->T, oracle_out_heads(layer), spec->dv);
+    problem->out_start = problem->buffers[problem->buffer_count - 1];
+    problem->out_floats = (size_t)(spec->B * (call->out.batch_stride));
+    spec->strides = given->strides;
+    return problem;
+}
+
+Problem *problem_new(const Spec *spec) {
+    Problem *problem = problem_blank(spec);
+    if (problem != NULL) {
+        fill_inputs(problem);
+        fill_states(problem);
+        problem_oracle(problem);
+    }
+    return problem;
+}
+
+void problem_oracle(Problem *problem) {
+    const la_layer *layer = &problem->layer;
+    la_call call = problem->call;
+    int64_t heads = oracle_out_heads(layer), B = problem->spec.B;
+    Oracle *want = &problem->want;
+    call.state_in = call.state_in != NULL ? problem->state_start : NULL;
+    free(want->out);
+    free(want->state);
+    free(want->size);
+    want->round_decay = problem->spec.exact;
+    want->out = zeros((size_t)(B * problem->spec.T * heads * layer->dim_v), sizeof(double));
+    want->state = zeros((size_t)(B * layer->heads * oracle_head_floats(layer)), sizeof(double));
+    want->size = zeros((size_t)(B * heads), sizeof(double));
+    oracle_forward(layer, &call, want);
+}
+
+void problem_free(Problem *problem) {
+    int i;
+    for (i = 0; i < problem->buffer_count; i++) {
+        guarded_free(problem->buffers[i]);
+    }
+    free(problem->want.out);
+    free(problem->want.state);
+    free(problem->want.size);
+    free(problem);
+}
+
+/* ---------------------------------------------------------------- run */
+
+const char *problem_text(const Problem *problem) {
+    static char text[320];
+    static const char *const forms[] = {"auto", "parallel", "recurrent", "chunkwise"};
+    const Spec *spec = &problem->spec;
+    const char *variant = la_variant_name(spec->variant), *isa = la_isa_name(problem->way.isa);
+    snprintf(text, sizeof text,
+             "%s: %s B%d T%d H%d/%d/%d %dx%d gate %d(%g) beta %d states %d strides %d map %d %s "
+             "l2 %d scale %g exact %d, %s chunk %d %s threads %d",
+             problem->note, variant ? variant : "?", (int)spec->B, (int)spec->T, (int)spec->H,
+             (int)spec->Hq, (int)spec->Hk, (int)spec->dk, (int)spec->dv, (int)spec->gate,
+             (double)spec->gate_value, (int)spec->beta, (int)spec->states, (int)spec->strides,
+             spec->head_map, spec->layout == LA_VK ? "vk" : "kv", spec->l2_mode,
+             (double)spec->scale, spec->exact, forms[problem->way.form & 3],
+             (int)problem->way.chunk, isa ? isa : "isa auto", (int)problem->way.threads);
+    return text;
+}
+
+static void prepare_run(Problem *problem, const Way *way) {
+    int64_t threads = way->threads > 0 ? way->threads : 1;
+    problem->way = *way;
+    problem->call.form = way->form;
+    problem->call.isa = way->isa;
+    problem->call.chunk = way->chunk;
+    problem->call.thread_count = threads;
+    memset(problem->out_start, 0xff, problem->out_floats * sizeof(float));
+    if (problem->states != NULL) {
+        memset(problem->states, 0xff, problem->state_floats * sizeof(float));
+        if (problem->spec.states == STATES_SAME) {
+            memcpy(problem->states, problem->state_start, problem->state_floats * sizeof(float));
+        }
+    }
+}
+
+/* Every thread's slice, one after the other, each with a workspace full of NaN. */
+static int run_slices(const Problem *problem, la_call call) {
+    const char *field = NULL;
+    la_status status = LA_OK;
+    for (call.thread_index = 0; call.thread_index < call.thread_count; call.thread_index++) {
+        float *workspace;
+        call.workspace_size = la_workspace_size(&problem->layer, &call);
+        workspace = guarded_new((call.workspace_size + 3) / 4, problem->spec.shift);
+        call.workspace = workspace;
+        status = la_forward(&problem->layer, &call);
+        if (status != LA_OK) {
+            la_check(&problem->layer, &call, &field);
+        }
+        guarded_free(workspace);
+        if (!CHECK(status == LA_OK, "%s (%s): %s", la_status_text(status), field ? field : "?",
+                   problem_text(problem))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+int problem_run(Problem *problem, const Way *way) {
+    prepare_run(problem, way);
+    return run_slices(problem, problem->call);
+}
+
+static void skip_tokens(la_in *view, int64_t tokens) {
+    if (view->data != NULL) {
+        view->data += tokens * view->token_stride;
+    }
+}
+
+int problem_run_split(Problem *problem, const Way *way, const int64_t *lengths, int count) {
+    la_call call;
+    int i;
+    prepare_run(problem, way);
+    call = problem->call;
+    for (i = 0; i < count; i++) {
+        call.tokens = call.keys = lengths[i];
+        if (!run_slices(problem, call)) {
+            return 0;
+        }
+        skip_tokens(&call.q, lengths[i]);
+        skip_tokens(&call.k, lengths[i]);
+        skip_tokens(&call.v, lengths[i]);
+        skip_tokens(&call.log_decay, lengths[i]);
+        skip_tokens(&call.beta, lengths[i]);
+        call.out.data += lengths[i] * call.out.token_stride;
+    }
+    return 1;
+}
+
+/* ---------------------------------------------------------------- compare */
+
+double promise_1(const la_layer *layer, const la_call *call, int64_t b, int64_t h) {
+    double T = (double)call->tokens, c = 1e-6 * sqrt(T);
+    const la_in *view = &call->log_decay;
+    int64_t t, i;
+    (void)layer;
+    for (t = 0; view->data != NULL && t < call->keys; t++) {
+        for (i = 0; i < view->width; i++) {
+            float g = view_row(view, b, t, h)[i];
+            if (g > -1e-5f && g < 0) {
+                return fmax(c, 6e-8 * T);
+            }
+        }
+    }
+    return c;
+}
+
+/* |o - o64|_2 <= c max(|o64|_2, N) over all tokens of one sequence and query head. */
+static int check_head(const Problem *problem, int64_t b, int64_t j) {
+    const la_layer *layer = &problem->layer;
+    int64_t heads = oracle_out_heads(layer), dv = layer->dim_v, T = problem->call.tokens, t, i;
+    int64_t h = layer->q_heads > layer->heads ? j * layer->heads / layer->q_heads : j;
+    int64_t worst_t = 0, worst_i = 0;
+    double error = 0, size = 0, worst = -1, c = promise_1(layer, &problem->call, b, h), limit;
+    const double *want = problem->want.out + (b * T * heads + j) * dv;
+    for (t = 0; t < T; t++) {
+        const float *got = out_row(&problem->call.out, b, t, j);
+        for (i = 0; i < dv; i++) {
+            double o = want[t * heads * dv + i], difference = fabs((double)got[i] - o);
+            error += difference * difference;
+            size += o * o;
+            if (!isnan(worst) && !(difference <= worst)) {
+                worst = difference;
+                worst_t = t;
+                worst_i = i;
+            }
+        }
+    }
+    limit = c * fmax(sqrt(size), problem->want.size[b * heads + j]);
+    return CHECK(sqrt(error) <= limit,
+                 "%s: |o - o64| = %g, limit %g (|o64| %g, N %g); worst o[b %d][t %d][h %d][%d]: "
+                 "got %.9g, want %.9g",
+                 problem_text(problem), sqrt(error), limit, sqrt(size),
+                 problem->want.size[b * heads + j], (int)b, (int)worst_t, (int)j, (int)worst_i,
+                 T ? (double)out_row(&problem->call.out, b, worst_t, j)[worst_i] : 0,
+                 T ? want[worst_t * heads * dv + worst_i] : 0);
+}
+
+static float final_state(const Problem *problem, int64_t b, int64_t h, int64_t i, int64_t j) {
+    int64_t index = oracle_state_index(&problem->layer, h, i, j);
+    return problem->states[b * problem->call.state_out_stride + index];
+}
+
+/* |S - S64|_F <= c |S64|_F. Columns first .. last - 1: S is 0 .. dv - 1, z is dv. */
+static int check_state(const Problem *problem, int64_t b, int64_t h, int64_t first, int64_t last) {
+    const la_layer *layer = &problem->layer;
+    int64_t r = oracle_features(layer), dv = layer->dim_v, i, j, worst_i = 0, worst_j = first;
+    double error = 0, size = 0, worst = -1, worst_want = 0;
+    double c = promise_1(layer, &problem->call, b, h);
+    const double *want = problem->want.state + (b * layer->heads + h) * oracle_head_floats(layer);
+    for (i = 0; i < r; i++) {
+        for (j = first; j < last; j++) {
+            double s = j < dv ? want[i * dv + j] : want[r * dv + i];
+            double difference = fabs((double)final_state(problem, b, h, i, j) - s);
+            error += difference * difference;
+            size += s * s;
+            if (!isnan(worst) && !(difference <= worst)) {
+                worst = difference;
+                worst_i = i;
+                worst_j = j;
+                worst_want = s;
+            }
+        }
+    }
+    return CHECK(sqrt(error) <= c * sqrt(size),
+                 "%s: |S - S64| = %g, limit %g (|S64| %g); worst S[b %d][h %d][%d][%d]: "
+                 "got %.9g, want %.9g",
+                 problem_text(problem), sqrt(error), c * sqrt(size), sqrt(size), (int)b, (int)h,
+                 (int)worst_i, (int)worst_j,
+                 (double)final_state(problem, b, h, worst_i, worst_j), worst_want);
+}
+
+/* The gaps between padded rows must still hold the NaN that prepare_run left there. */
+static int check_gaps(const Problem *problem) {
+    size_t i, written = 0, rows = (size_t)(problem->spec.B * problem->call.tokens);
+    size_t want = rows * (size_t)(oracle_out_heads(&problem->layer) * problem->layer.dim_v);
+    for (i = 0; i < problem->out_floats; i++) {
+        written += isnan(problem->out_start[i]) ? 0 : 1;
+    }
+    return CHECK(written == want, "%s: %zu numbers in the output, want %zu", problem_text(problem),
+                 written, want);
+}
+
+int problem_check(Problem *problem) {
+    int64_t b, h, dv = problem->layer.dim_v;
+    int ok = check_gaps(problem);
+    for (b = 0; b < problem->spec.B; b++) {
+        for (h = 0; h < oracle_out_heads(&problem->layer); h++) {
+            ok &= check_head(problem, b, h);
+        }
+        for (h = 0; problem->states != NULL && h < problem->layer.heads; h++) {
+            ok &= check_state(problem, b, h, 0, dv);
+            if (problem->layer.normalised) {
+                ok &= check_state(problem, b, h, dv, dv + 1);
+            }
+        }
+    }
+    return ok;
+}
+
+static int check_exact_out(const Problem *problem) {
+    int64_t heads = oracle_out_heads(&problem->layer), dv = problem->layer.dim_v;
+    int64_t b, t, h, i, T = problem->call.tokens;
+    const double *want = problem->want.out;
+    for (b = 0; b < problem->spec.B; b++) {
+        for (t = 0; t < T; t++) {
+            for (h = 0; h < heads; h++) {
+                const float *got = out_row(&problem->call.out, b, t, h);
+                for (i = 0; i < dv; i++, want++) {
+                    if ((double)got[i] != *want) {
+                        return CHECK(0, "%s: o[b %d][t %d][h %d][%d]: got %.9g, want %.17g",
+                                     problem_text(problem), (int)b, (int)t, (int)h, (int)i,
+                                     (double)got[i], *want);
+                    }
+                }
+            }
+        }
+    }
+    return CHECK(1, "equal");
+}
+
+static int check_exact_state(const Problem *problem) {
+    const la_layer *layer = &problem->layer;
+    int64_t b, h, i, j, r = oracle_features(layer), dv = layer->dim_v;
+    for (b = 0; b < problem->spec.B; b++) {
+        for (h = 0; h < layer->heads; h++) {
+            int64_t first = (b * layer->heads + h) * oracle_head_floats(layer);
+            for (i = 0; i < r; i++) {
+                for (j = 0; j < dv + (layer->normalised ? 1 : 0); j++) {
+                    int64_t at = first + (j < dv ? i * dv + j : r * dv + i);
+                    double got = (double)final_state(problem, b, h, i, j);
+                    if (got != problem->want.state[at]) {
+                        return CHECK(0, "%s: S[b %d][h %d][%d][%d]: got %.9g, want %.17g",
+                                     problem_text(problem), (int)b, (int)h, (int)i, (int)j, got,
+                                     problem->want.state[at]);
+                    }
+                }
+            }
+        }
+    }
+    return CHECK(1, "equal");
+}
+
+int problem_check_exact(Problem *problem) {
+    int ok = check_exact_out(problem);
+    return (problem->states == NULL || check_exact_state(problem)) && ok;
+}
+
+void problem_all_ways(const Spec *spec, const char *note) {
+    Problem *problem = problem_new(spec);
+    Way way;
+    int i;
+    if (problem == NULL) {
+        return;
+    }
+    problem->note = note;
+    for (i = 0; way_number(i, &way); i++) {
+        if (problem_run(problem, &way)) {
+            (void)(spec->exact ? problem_check_exact(problem) : problem_check(problem));
+        }
+    }
+    problem_free(problem);
+}
+
+float *problem_copy_out(const Problem *problem, size_t *count) {
+    int64_t heads = oracle_out_heads(&problem->layer), b, t, h;
+    size_t dv = (size_t)problem->layer.dim_v;
+    float *copy, *row;
+    *count = (size_t)(problem->spec.B * problem->call.tokens * heads) * dv;
+    copy = row = zeros(*count, sizeof *copy);
+    for (b = 0; b < problem->spec.B; b++) {
+        for (t = 0; t < problem->call.tokens; t++) {
+            for (h = 0; h < heads; h++, row += dv) {
+                memcpy(row, out_row(&problem->call.out, b, t, h), dv * sizeof *row);
+            }
+        }
+    }
+    return copy;
+}
+
+float *problem_copy_state(const Problem *problem, size_t *count) {
+    int64_t b, floats = problem->layer.heads * oracle_head_floats(&problem->layer);
+    float *copy;
+    *count = (size_t)(problem->spec.B * floats);
+    copy = zeros(*count, sizeof *copy);
+    for (b = 0; problem->states != NULL && b < problem->spec.B; b++) {
+        memcpy(copy + b * floats, problem->states + b * problem->call.state_out_stride,
+               (size_t)floats * sizeof *copy);
+    }
+    return copy;
+}

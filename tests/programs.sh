@@ -1,0 +1,701 @@
+#!/bin/sh
+# Black-box tests of build/attend and build/text_memory. Files go to $BUILD/programs.
+#     BUILD=build sh tests/programs.sh [FILTER]      FILTER: only names that contain it
+LC_ALL=C
+export LC_ALL
+cd "$(dirname "$0")/.." || exit 1
+build=${BUILD:-build}
+attend=$build/attend
+text_memory=$build/text_memory
+golden=tests/golden
+work=$build/programs
+filter=$1
+passed=0
+failed=0
+
+rm -rf "$work"
+mkdir -p "$work/in" "$work/out" || exit 1
+
+# ---- the harness ---------------------------------------------------------------------------------
+
+# wanted NAME: does the filter let this test through?
+wanted() {
+    case $1 in *"$filter"*) return 0 ;; *) return 1 ;; esac
+}
+
+# verdict NAME PROBLEM: passed if there is no problem.
+verdict() {
+    if [ -z "$2" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED $1: $2"
+    fi
+}
+
+# launch PROGRAM ARGUMENT...: leaves $status, $work/stdout and $work/stderr.
+launch() {
+    "$@" > "$work/stdout" 2> "$work/stderr"
+    status=$?
+}
+
+said() {
+    head -c 300 "$work/stderr" | tr '\n' ' '
+}
+
+# one_line TEXT: standard error is exactly one line and contains TEXT.
+one_line() {
+    [ "$(wc -l < "$work/stderr")" -eq 1 ] && grep -qF -e "$1" "$work/stderr"
+}
+
+leftovers() {
+    find "$work/out" -type f
+}
+
+# refused NAME OPTION ARGUMENT...: attend says one line that names OPTION, exits with 2, and leaves
+# no file behind.
+refused() {
+    name="refuses $1" option=$2
+    shift 2
+    wanted "$name" || return 0
+    rm -f "$work"/out/*
+    launch "$attend" "$@"
+    problem=
+    [ $status -eq 2 ] || problem="status $status, not 2: $(said)"
+    one_line "attend: $option: " || problem="$problem; does not say one line on $option: $(said)"
+    [ ! -s "$work/stdout" ] || problem="$problem; standard output is not empty"
+    [ -z "$(leftovers)" ] || problem="$problem; leaves $(leftovers)"
+    verdict "$name" "$problem"
+}
+
+# ends NAME STATUS ARGUMENT...: attend ends with STATUS; 0: silent on standard error; 1: one line.
+ends() {
+    name=$1 expected=$2
+    shift 2
+    wanted "$name" || return 0
+    rm -f "$work"/out/*
+    launch "$attend" "$@"
+    problem=
+    [ $status -eq "$expected" ] || problem="status $status, not $expected: $(said)"
+    if [ "$expected" -eq 0 ]; then
+        [ ! -s "$work/stderr" ] || problem="$problem; says $(said)"
+    else
+        one_line 'attend: --compare: ' || problem="$problem; not one line on --compare: $(said)"
+    fi
+    [ -s "$work/out/o.npy" ] || problem="$problem; no output file"
+    verdict "$name" "$problem"
+}
+
+# ---- .npy files, from the shell ------------------------------------------------------------------
+
+# npy DESCR FORTRAN_ORDER SHAPE < bytes in the notation of printf
+npy() {
+    printf '\223NUMPY\001\000\166\000'
+    printf '%-117s\n' "{'descr': '$1', 'fortran_order': $2, 'shape': $3, }"
+    printf "$(cat)"
+}
+
+# Decimal numbers (also inf, -inf, nan), one per line, to little-endian float32 for npy.
+float32() {
+    awk '
+        function bytes(low, high) {
+            printf "\\%03o\\%03o", low % 256, int(low / 256)
+            printf "\\%03o\\%03o", high % 256, int(high / 256)
+        }
+        $1 == "nan" { bytes(0, 32704); next }
+        $1 == "inf" || $1 == "-inf" { bytes(0, $1 == "inf" ? 32640 : 65408); next }
+        {
+            x = $1 < 0 ? -$1 : $1 + 0
+            for (e = 127; x >= 2 && e < 254; e++) x /= 2
+            for (; x < 1 && e > 1; e--) x *= 2
+            m = int((x < 1 ? x : x - 1) * 8388608 + 0.5)
+            if (x < 1) e = 0
+            m += e * 8388608
+            bytes(m % 65536, int(m / 65536) + ($1 < 0 ? 32768 : 0))
+        }'
+}
+
+# random COUNT SEED LOW HIGH
+random() {
+    awk -v n="$1" -v s="$2" -v low="$3" -v high="$4" 'BEGIN {
+        for (i = 0; i < n; i++) {
+            s = (s * 16807 + 11) % 2147483647
+            print low + (high - low) * s / 2147483647
+        }
+    }'
+}
+
+# array FILE SHAPE SEED LOW HIGH: random float32 numbers; SHAPE as in "(1, 2, 3)".
+array() {
+    random "$(count "$2")" "$3" "$4" "$5" | float32 | npy '<f4' False "$2" > "$1"
+}
+
+# count SHAPE: its elements; 0 if there are more than a test should write.
+count() {
+    echo "$1" | tr -d '() ' | tr ',' '\n' | awk '
+        BEGIN { n = 1 }
+        NF { n *= $1 }
+        END { print (n < 0 || n > 1000) ? 0 : n }'
+}
+
+# numbers FILE: the elements of a float file, one per line.
+numbers() {
+    set -- "$1" $(od -An -v -tu1 -j8 -N2 "$1")
+    offset=$((10 + $2 + 256 * $3))
+    case $(head -c "$offset" "$1") in *f8*) type=f8 ;; *) type=f4 ;; esac
+    od -An -v -t$type -j$offset "$1" | awk '{ for (i = 1; i <= NF; i++) print $i }'
+}
+
+# close HAVE WANT TOLERANCE: says what is wrong where |have - want| > tolerance |want|.
+close() {
+    numbers "$1" > "$work/have"
+    numbers "$2" > "$work/want"
+    paste "$work/have" "$work/want" | awk -v tolerance="$3" '
+        NF != 2 || $1 != $1 + 0 || $2 != $2 + 0 { bad++ }
+        { d += ($1 - $2) ^ 2; w += $2 ^ 2 }
+        END {
+            if (bad || !NR) print "not the same number of numbers"
+            else if (!(sqrt(d) <= tolerance * sqrt(w))) print "relative error " sqrt(d / w)
+        }'
+}
+
+# ---- golden cases: every form, every instruction set ---------------------------------------------
+
+# The instruction sets that the library has here. scalar must be among them.
+available() {
+    for isa in scalar avx2 avx512 neon; do
+        "$attend" --variant deltanet --isa $isa --q $golden/delta_01/q.npy \
+            --k $golden/delta_01/k.npy --v $golden/delta_01/v.npy --out "$work/out/o.npy" \
+            2> /dev/null && printf '%s ' $isa
+    done
+}
+
+# The log decay of a case, where its files hold it in another form.
+log_decay() {
+    case $1 in
+    retention_*)
+        numbers "$golden/$1/gamma.npy" | awk '{ printf "%.17g\n", log($1) }' > "$work/g"
+        float32 < "$work/g" | npy '<f4' False "($(wc -l < "$work/g" | tr -d ' '),)" ;;
+    *) # -exp(A_log) softplus(a + dt_bias)
+        { numbers "$golden/$1/A_log.npy"; numbers "$golden/$1/dt_bias.npy"
+          numbers "$golden/$1/a.npy"; } | awk '
+            NR <= 2 { A[NR - 1] = exp($1); next }
+            NR <= 4 { bias[NR - 3] = $1; next }
+            {
+                h = (NR - 5) % 2
+                x = $1 + bias[h]
+                printf "%.17g\n", -A[h] * (x > 30 ? x : log(1 + exp(x)))
+            }' | float32 | npy '<f4' False '(1, 70, 2)' ;;
+    esac > "$work/in/log_decay.npy"
+    echo "$work/in/log_decay.npy"
+}
+
+# case_options CASE: the options of its files.
+case_options() {
+    case $1 in
+    retention_*) echo '--variant retnet' ;;
+    gdn_*) echo '--variant gated-deltanet' ;;
+    *) echo '--variant deltanet' ;;
+    esac
+    for input in q k v beta; do
+        [ ! -f "$golden/$1/$input.npy" ] || echo "--$input $golden/$1/$input.npy"
+    done
+    [ ! -f "$golden/$1/S0.npy" ] || echo "--state-in $golden/$1/S0.npy"
+    if [ -f "$golden/$1/g.npy" ]; then
+        echo "--log-decay $golden/$1/g.npy"
+    elif [ -f "$golden/$1/gamma.npy" ] || [ -f "$golden/$1/A_log.npy" ]; then
+        echo "--log-decay $(log_decay "$1")"
+    fi
+    grep -q '^qk_l2norm=yes' "$golden/$1/case.txt" && echo '--l2norm'
+    sed -n 's/^scale=/--scale /p' "$golden/$1/case.txt"
+}
+
+# golden_case CASE FORM ISA
+golden_case() {
+    name="$1 $2 $3"
+    wanted "$name" || return 0
+    rm -f "$work"/out/*
+    # The peer of the onnx cases computed in float32.
+    case $1 in onnx*) tolerance=1e-5 ;; *) tolerance=2e-6 ;; esac
+    # shellcheck disable=SC2086 # options and forms are lists of words
+    launch "$attend" $options --form $2 --isa "$3" --out "$work/out/o.npy" \
+        --state-out "$work/out/ST.npy" --compare "$golden/$1/o.npy" --tolerance $tolerance
+    problem=
+    [ $status -eq 0 ] || problem="status $status: $(said)"
+    [ -n "$problem" ] || problem=$(close "$work/out/ST.npy" "$golden/$1/ST.npy" $tolerance)
+    verdict "$name" "$problem"
+}
+
+test_golden() {
+    isas=$(available)
+    case $isas in scalar*) ;; *) verdict 'scalar is available' "only: $isas" ;; esac
+    for folder in "$golden"/retention_[0-9]* "$golden"/gdn_* "$golden"/delta_* "$golden"/onnx_02; do
+        case=$(basename "$folder")
+        [ -f "$folder/o.npy" ] || { verdict "$case" 'no such case'; continue; }
+        options=$(case_options "$case")
+        golden_case "$case" auto auto
+        for isa in $isas; do
+            for form in auto parallel recurrent chunkwise 'chunkwise --chunk 1' \
+                'chunkwise --chunk 7' 'chunkwise --chunk 64'; do
+                golden_case "$case" "$form" "$isa"
+            done
+        done
+    done
+}
+
+# ---- what attend must refuse ---------------------------------------------------------------------
+
+# Small inputs of every kind: B = 1, T = 3, Hq = Hk = H = 2, dk = 4, dv = 5.
+make_inputs() {
+    i=$work/in
+    array "$i/q.npy" '(1, 3, 2, 4)' 1 -1 1
+    array "$i/k.npy" '(1, 3, 2, 4)' 2 -0.5 0.5
+    array "$i/v.npy" '(1, 3, 2, 5)' 3 -1 1
+    array "$i/g.npy" '(1, 3, 2)' 4 -2 0
+    array "$i/heads.npy" '(2,)' 5 -1 0
+    array "$i/beta.npy" '(1, 3, 2)' 6 0 1
+    array "$i/wide.npy" '(1, 3, 2, 5)' 7 0 1
+    array "$i/S.npy" '(1, 2, 4, 5)' 8 -1 1
+    array "$i/z.npy" '(1, 2, 4)' 9 1 2
+    array "$i/m.npy" '(1, 2)' 10 0 1
+    array "$i/W.npy" '(6, 4)' 11 -1 1
+    printf '%s' '\003\000\000\000' | npy '<i4' False '(1,)' > "$i/lengths.npy"
+    one="--q $i/q.npy --k $i/k.npy --v $i/v.npy --out $work/out/o.npy"
+    gdn="--variant gated-deltanet --log-decay $i/g.npy --beta $i/beta.npy $one"
+    retnet="--variant retnet --log-decay $i/heads.npy $one"
+    delta="--variant deltanet $one"
+}
+
+test_numbers() {
+    for row in '--scale nan' '--scale inf' '--scale -inf' '--scale 1x' '--scale 1e999' '--scale x' \
+        '--scale 1e39' '--scale 0x' '--chunk -1' '--chunk 1025' '--chunk 1.5' '--chunk 4k' \
+        '--chunk 99999999999999999999' '--threads 0' '--threads -2' '--threads 1025' \
+        '--threads 2.' '--threads 1e2' '--repeat 0' '--repeat -1' '--repeat 1000001' '--repeat x' \
+        '--form linear' '--form paralle' '--form parallel|recurrent' '--form 1' '--isa sse' \
+        '--isa AVX2' '--head-map both' '--state-layout kvk' '--state-layout k'; do
+        # shellcheck disable=SC2086
+        refused "the value of $row" "${row%% *}" $gdn $row
+    done
+    for row in '--l2-eps -1' '--l2-eps x' '--l2-mode mean'; do
+        # shellcheck disable=SC2086
+        refused "the value of $row" "${row%% *}" $gdn --l2norm $row
+    done
+    for row in '--tolerance -1' '--tolerance nan' '--tolerance 1e-5x'; do
+        # shellcheck disable=SC2086
+        refused "the value of $row" "${row%% *}" $gdn --compare "$i/v.npy" $row
+    done
+    for option in --scale --form --chunk --threads; do
+        # shellcheck disable=SC2086
+        refused "an empty value of $option" $option $gdn $option ''
+    done
+}
+
+test_options() {
+    # shellcheck disable=SC2086
+    {
+        refused 'an unknown option' --sclae $gdn --sclae 1
+        refused 'an option with an equals sign' --scale=1 $gdn --scale=1
+        refused 'a stray word' word $gdn word
+        refused 'an option given twice' --scale $gdn --scale 1 --scale 1
+        refused 'a file given twice' --q $gdn --q $i/q.npy
+        refused 'no variant' --variant $one
+        refused 'nothing at all' --variant
+        refused 'an unknown variant' --variant --variant softmax $one
+        refused 'a variant in capitals' --variant --variant RetNet $one
+        refused 'a tolerance without --compare' --tolerance $gdn --tolerance 1
+        refused 'l2-eps without --l2norm' --l2-eps $gdn --l2-eps 1e-6
+        refused 'l2-mode without --l2norm' --l2-mode $gdn --l2-mode sum
+        refused 'retnet without decay' --log-decay --variant retnet $one
+        refused 'lengths, not built yet' --lengths $gdn --lengths $i/lengths.npy
+    }
+    for option in --q --k --v --out; do
+        # shellcheck disable=SC2086
+        set -- $(echo "$gdn" | sed "s| $option [^ ]*||")
+        refused "no $option" $option "$@"
+    done
+    for option in --variant --q --log-decay --out --scale --chunk --form --compare --state-in; do
+        # shellcheck disable=SC2086
+        set -- $(echo "$gdn" | sed "s| *$option [^ ]*||")
+        refused "no value after $option" $option "$@" $option
+    done
+    for isa in avx2 avx512 neon; do
+        case " $isas" in *" $isa "*) continue ;; esac
+        # shellcheck disable=SC2086
+        refused "$isa, which is not here" --isa $gdn --isa $isa
+    done
+}
+
+test_unused() {
+    for variant in retnet gdn delta; do
+        eval "arguments=\$$variant"
+        for row in '--eps 1' '--eps-mode add' --bidirectional '--horizon 9' '--position 1' \
+            '--favor-kernel relu' '--feature-eps 0.1' "--projection $i/W.npy" \
+            "--norm-out $work/out/z.npy" "--max-out $work/out/m.npy" \
+            "--state-in $i/S.npy --norm-in $i/z.npy" "--state-in $i/S.npy --max-in $i/m.npy"; do
+            option=${row#--state-in "$i/S.npy" }
+            # shellcheck disable=SC2086
+            refused "${option%% *} with $variant" "${option%% *}" $arguments $row
+        done
+    done
+    # Not built yet: a name goes when its variant comes.
+    for variant in elu favor cosformer lightning gla; do
+        # shellcheck disable=SC2086
+        refused "$variant, not built yet" --variant --variant $variant --log-decay $i/g.npy $one
+    done
+}
+
+# bad_file OPTION: everything that can be wrong with the file of one option.
+bad_file() {
+    option=$1
+    # shellcheck disable=SC2086
+    arguments=$(echo "$gdn --state-in $i/S.npy" | sed "s| $option [^ ]*||")
+    good="$gdn --state-in $i/S.npy --compare $i/v.npy"
+    good=$(echo "$good" | sed -n "s|.* $option \([^ ]*\).*|\1|p")
+    f=$i/bad.npy
+    rm -f "$f"
+    # shellcheck disable=SC2086
+    {
+        refused "a missing $option" $option $arguments $option $f
+        refused "a directory as $option" $option $arguments $option $i
+        : > $f
+        refused "an empty $option" $option $arguments $option $f
+        echo 'not an array, but long enough for the prefix' > $f
+        refused "$option that is no .npy" $option $arguments $option $f
+        head -c 60 $good > $f
+        refused "$option, header cut short" $option $arguments $option $f
+        head -c $(($(wc -c < $good) - 1)) $good > $f
+        refused "$option, one byte short" $option $arguments $option $f
+        { cat $good; printf x; } > $f
+        refused "$option, one byte more" $option $arguments $option $f
+        sed "1s/, }  /, } x/" $good > $f
+        refused "$option, a bad header" $option $arguments $option $f
+    }
+    bad_header "<i4" False "$(shape_of "$good")"
+    bad_header ">f4" False "$(shape_of "$good")"
+    bad_header "<f4" True "$(shape_of "$good")"
+    bad_header "<f4" False '(1, 3, 2, 1, 1)'
+    bad_header "<f4" False '(6,)'
+    bad_header "<f4" False '()'
+    bad_header "<f4" False '(4294967296, 4294967296, 2, 2)'
+    bad_header "<f4" False '(9223372036854775807, 3, 2, 0)'
+    bad_header "<f4" False '(-1, 3, 2, 4)'
+}
+
+shape_of() {
+    head -c 128 "$1" | sed -n "s/.*'shape': \(([^)]*)\).*/\1/p"
+}
+
+# bad_header DESCR FORTRAN_ORDER SHAPE: uses $option, $arguments and $f; as many zeros as needed.
+bad_header() {
+    awk -v n="$(count "$3")" 'BEGIN { while (n-- > 0) printf "\\000\\000\\000\\000" }' |
+        npy "$1" "$2" "$3" > "$f"
+    # shellcheck disable=SC2086
+    refused "$option with header $1 $2 $3" $option $arguments $option "$f"
+}
+
+test_files() {
+    for option in --q --k --v --log-decay --beta --state-in --compare; do
+        bad_file $option
+    done
+}
+
+# wrong_shape OPTION SHAPE...
+wrong_shape() {
+    option=$1
+    shift
+    arguments=$(echo "$gdn --state-in $i/S.npy" | sed "s| $option [^ ]*||")
+    for shape in "$@"; do
+        array "$i/shape.npy" "$shape" 1 -1 0
+        # shellcheck disable=SC2086
+        refused "$option of shape $shape" $option $arguments $option "$i/shape.npy"
+    done
+}
+
+test_shapes() {
+    wrong_shape --k '(2, 3, 2, 4)' '(1, 4, 2, 4)' '(1, 2, 2, 4)' '(1, 3, 2, 5)' '(1, 3, 2)' \
+        '(1, 3, 3, 4)'
+    wrong_shape --v '(2, 3, 2, 5)' '(1, 4, 2, 5)' '(1, 3, 10)'
+    wrong_shape --q '(1, 3, 3, 4)' '(3, 2, 4)'
+    wrong_shape --log-decay '(3,)' '(1, 3, 1)' '(1, 2, 2)' '(3, 2)' '(1, 3, 2, 1)' '(1, 3, 2, 5)'
+    wrong_shape --beta '(2,)' '(1, 3, 1)' '(1, 3, 2, 4)' '(2, 3, 2)'
+    wrong_shape --state-in '(1, 2, 5, 4)' '(2, 2, 4, 5)' '(2, 4, 5)' '(1, 1, 4, 5)'
+    wrong_shape --compare '(1, 3, 2, 4)' '(1, 3, 10)' '(1, 2, 3, 5)'
+    # shellcheck disable=SC2086
+    refused 'a kv state as vk' --state-in $gdn --state-layout vk --state-in "$i/S.npy"
+}
+
+test_outputs() {
+    o=$work/out
+    inputs=$(echo "$gdn" | sed 's| --out [^ ]*||')
+    mkdir -p "$work/folder"
+    # shellcheck disable=SC2086
+    {
+        refused 'an output in no folder' --out $inputs --out $o/none/o.npy
+        refused 'a state in no folder' --state-out $gdn --state-out $o/none/S.npy
+        refused 'a folder as the output' --out $inputs --out $work/folder
+        refused 'a folder as the state' --state-out $gdn --state-out $work/folder
+        refused 'one file for two outputs' --state-out $gdn --state-out $o/o.npy
+        refused 'an output over the reference' --out $inputs --out $i/v.npy --compare $i/v.npy
+        refused 'an empty output name' --out $inputs --out ''
+    }
+    [ "$(wc -c < "$i/v.npy")" -eq 248 ] || verdict 'keeps the reference' 'v.npy has changed'
+}
+
+# An older result survives a refusal.
+test_older_output() {
+    name='keeps an older output when refusing'
+    wanted "$name" || return 0
+    echo old > "$work/out/o.npy"
+    # shellcheck disable=SC2086
+    launch "$attend" $gdn --state-in "$i/v.npy"
+    problem=
+    [ $status -eq 2 ] || problem="status $status"
+    [ "$(cat "$work/out/o.npy")" = old ] || problem="$problem; it has changed"
+    verdict "$name" "$problem"
+}
+
+# ---- what attend must do -------------------------------------------------------------------------
+
+# same NAME FILE FILE
+same() {
+    wanted "$1" || return 0
+    verdict "$1" "$(cmp "$2" "$3" 2>&1)"
+}
+
+# tensor NAME SHAPE < the numbers
+tensor() {
+    float32 | npy '<f4' False "$2" > "$i/$1.npy"
+}
+
+# The convention probes, exact in binary: K = 2, V = 1, T = 2, S0 = (1, -2).
+test_probes() {
+    printf '1\n2\n1\n-1\n' | tensor pq '(1, 2, 1, 2)'
+    printf '1\n0\n0.5\n0.5\n' | tensor pk '(1, 2, 1, 2)'
+    printf '2\n3\n' | tensor pv '(1, 2, 1, 1)'
+    printf '1\n-2\n' | tensor pS '(1, 1, 2, 1)'
+    printf '1\n-2\n' | tensor pSvk '(1, 1, 1, 2)'
+    printf '0.5\n1.5\n' | tensor pbeta '(1, 2, 1)'
+    printf '%s\n' -0.69314718055994531 -1.3862943611198906 | tensor pg '(1, 2, 1)'
+    printf '0\n0\n' | tensor pzero '(1, 2, 1)'
+    pv=$i/pv.npy
+    probe 'no decay' retnet '-1 5' '4.5 -0.5' --log-decay "$i/pzero.npy"
+    probe 'decay' retnet '0.5 0.875' '2.125 1.25' --log-decay "$i/pg.npy"
+    probe 'write strength' retnet '-0.5 0.625' '2.625 2' --log-decay "$i/pg.npy" \
+        --beta "$i/pbeta.npy"
+    probe 'delta' deltanet '-2.5 3.5' '3.9375 0.4375' --beta "$i/pbeta.npy"
+    probe 'gated delta' gated-deltanet '-0.75 0.5625' '2.5390625 1.9765625' \
+        --log-decay "$i/pg.npy" --beta "$i/pbeta.npy"
+    pv=$i/pv8.npy # the same 2 and 3 in float64
+    printf '%s' '\000\000\000\000\000\000\000\100' '\000\000\000\000\000\000\010\100' |
+        npy '<f8' False '(1, 2, 1, 1)' > "$pv"
+    probe 'delta, float64' deltanet '-2.5 3.5' '3.9375 0.4375' --beta "$i/pbeta.npy"
+}
+
+# probe NAME VARIANT OUTPUTS FINAL_STATE OPTION...
+probe() {
+    name="probe: $1" variant=$2 outputs=$3 final=$4
+    shift 4
+    wanted "$name" || return 0
+    for layout in kv vk; do
+        state="--state-in $i/pS.npy"
+        [ $layout = kv ] || state="--state-in $i/pSvk.npy"
+        # shellcheck disable=SC2086
+        launch "$attend" --variant "$variant" --q "$i/pq.npy" --k "$i/pk.npy" --v "$pv" \
+            $state --state-layout $layout --out "$work/out/o.npy" \
+            --state-out "$work/out/S.npy" "$@"
+        have="$(said)$(numbers "$work/out/o.npy" | xargs) | $(numbers "$work/out/S.npy" | xargs)"
+        problem=
+        [ "$have" = "$outputs | $final" ] || problem="$layout: $have, not $outputs | $final"
+        verdict "$name, $layout" "$problem"
+    done
+}
+
+test_compare() {
+    # shellcheck disable=SC2086
+    {
+        ends 'runs gated-deltanet' 0 $gdn
+        cp $work/out/o.npy $i/ref.npy
+        ends 'equals its own output' 0 $gdn --compare $i/ref.npy --tolerance 0
+        ends 'exits with 1 beyond the tolerance' 1 $gdn --compare $i/v.npy
+        ends 'passes within a wide tolerance' 0 $gdn --compare $i/v.npy --tolerance 100
+        { random 29 3 -1 1; echo nan; } | tensor nan '(1, 3, 2, 5)'
+        ends 'fails on NaN in the reference' 1 $gdn --compare $i/nan.npy --tolerance 1e30
+        nan=$(echo "$gdn" | sed "s|$i/v.npy|$i/nan.npy|")
+        ends 'fails on NaN in the output' 1 $nan --compare $i/ref.npy --tolerance 1e30
+        ends 'fails on NaN against NaN' 1 $nan --compare $i/nan.npy --tolerance 1e30
+        zeros=$(echo "$gdn" | sed "s|$i/v.npy|$i/zero.npy|")
+        random 30 1 0 0 | tensor zero '(1, 3, 2, 5)'
+        ends 'takes zero for zero' 0 $zeros --compare $i/zero.npy
+        ends 'takes nothing for zero' 1 $gdn --compare $i/zero.npy --tolerance 1e30
+    }
+}
+
+# runs_like NAME FILE OPTION...: the same bits as in FILE.
+runs_like() {
+    name=$1 file=$2
+    shift 2
+    # shellcheck disable=SC2086
+    ends "$name" 0 $gdn "$@"
+    same "$name: the same bits" "$work/out/o.npy" "$file"
+}
+
+test_runs() {
+    runs_like 'three threads' "$i/ref.npy" --threads 3
+    runs_like 'more threads than heads' "$i/ref.npy" --threads 64
+    runs_like 'an absurd repeat' "$i/ref.npy" --repeat 3
+    name='prints ns_per_token_head MIN MEDIAN'
+    wanted "$name" && verdict "$name" "$(awk '
+        NR != 1 || NF != 3 || $1 != "ns_per_token_head" || !($2 > 0 && $2 <= $3) { print }
+        END { if (NR != 1) print NR " lines" }' "$work/stdout")"
+}
+
+# A state handed from call to call, in one file, gives what one call gives.
+test_split() {
+    name='carries the state in one file'
+    wanted "$name" || return 0
+    for part in 1 2; do
+        for row in 'q 8 1 -1' 'k 8 2 -0.5' 'v 10 3 -1'; do
+            # shellcheck disable=SC2086
+            set -- $row
+            random $((3 * $2)) "$3" "$4" "${4#-}" | awk -v w="$2" -v part=$part \
+                'part == 1 ? NR <= w : NR > w' |
+                tensor "$1$part" "(1, $part, 2, $(($2 / 2)))"
+        done
+        launch "$attend" --variant deltanet --form recurrent --q "$i/q$part.npy" \
+            --k "$i/k$part.npy" --v "$i/v$part.npy" --out "$work/out/o$part.npy" \
+            --state-out "$i/carried.npy" $carried
+        carried="--state-in $i/carried.npy"
+    done
+    # shellcheck disable=SC2086
+    launch "$attend" $delta --form recurrent --state-out "$i/whole.npy"
+    problem=$(cmp "$i/carried.npy" "$i/whole.npy" 2>&1)
+    { numbers "$work/out/o1.npy"; numbers "$work/out/o2.npy"; } > "$work/parts"
+    numbers "$work/out/o.npy" | cmp -s - "$work/parts" || problem="$problem; outputs differ"
+    verdict "$name" "$problem"
+}
+
+test_empty() {
+    name='no tokens hand the state through'
+    wanted "$name" || return 0
+    for row in 'q 4' 'k 4' 'v 5'; do
+        printf '' | npy '<f4' False "(1, 0, 2, ${row#* })" > "$i/empty_${row% *}.npy"
+    done
+    launch "$attend" --variant deltanet --q "$i/empty_q.npy" --k "$i/empty_k.npy" \
+        --v "$i/empty_v.npy" --state-in "$i/S.npy" --out "$work/out/o.npy" \
+        --state-out "$work/out/S.npy"
+    problem=
+    [ $status -eq 0 ] || problem="status $status: $(said)"
+    verdict "$name" "$problem$(cmp "$work/out/S.npy" "$i/S.npy" 2>&1)"
+    # shellcheck disable=SC2086
+    refused 'timing no tokens' --repeat --variant deltanet --q "$i/empty_q.npy" \
+        --k "$i/empty_k.npy" --v "$i/empty_v.npy" --out "$work/out/o.npy" --repeat 2
+}
+
+# A pipe is written to, not replaced by a file.
+test_pipe() {
+    name='writes into a pipe'
+    wanted "$name" && mkfifo "$work/pipe" || return 0
+    cat "$work/pipe" > "$work/piped" &
+    # shellcheck disable=SC2086
+    launch "$attend" $(echo "$gdn" | sed "s|--out [^ ]*|--out $work/pipe|")
+    problem=
+    [ -p "$work/pipe" ] || problem='it is no pipe any more'
+    if [ $status -eq 0 ] && [ -z "$problem" ]; then wait $!; else kill $!; fi
+    verdict "$name" "$problem$(cmp "$work/piped" "$i/ref.npy" 2>&1)"
+}
+
+test_help() {
+    name='lists its options'
+    wanted "$name" || return 0
+    launch "$attend" --help
+    problem=
+    [ $status -eq 0 ] || problem="status $status"
+    for option in variant form chunk isa bidirectional scale eps eps-mode l2norm l2-eps horizon \
+        position head-map state-layout threads repeat q k v log-decay beta projection favor-kernel \
+        feature-eps l2-mode lengths state-in norm-in max-in out state-out norm-out max-out compare \
+        tolerance; do
+        grep -q "^  --$option " "$work/stdout" || problem="$problem; not --$option"
+    done
+    verdict "$name" "$problem"
+}
+
+# ---- text_memory ---------------------------------------------------------------------------------
+
+# complains NAME ARGUMENT...: one line, status 2, nothing on standard output.
+complains() {
+    name="text_memory: $1"
+    shift
+    wanted "$name" || return 0
+    launch "$text_memory" "$@"
+    problem=
+    [ $status -eq 2 ] || problem="status $status, not 2"
+    one_line 'text_memory: ' || problem="$problem; not one line: $(said)"
+    [ ! -s "$work/stdout" ] || problem="$problem; standard output is not empty"
+    verdict "$name" "$problem"
+}
+
+# The two tables: order-0 first, numbers in range, the delta rule clearly ahead in the second.
+check_tables() {
+    awk '
+        function fail(text) { if (!failed++) print text }
+        /, [0-9]+ bytes/ { table++; rows = 0 }
+        $0 ~ / %/ {
+            for (n = 1; $n != "%"; n++) ;
+            bits = $(n - 2)
+            hits = $(n - 1)
+            if (!rows++ && $1 != "order-0") fail("the first line is not order-0")
+            if (!(bits > 0 && bits < 16 && hits >= 0 && hits <= 100)) fail("odd numbers: " $0)
+            if ($1 != "order-0" && !($(n + 1) + 0 > 0)) fail("no speed: " $0)
+            b[table, $1] = bits
+            h[table, $1] = hits
+            last = rows
+        }
+        END {
+            if (table != 2 || last != 5) fail(table " tables, " last " lines in the last")
+            if (!(b[2, "deltanet"] < b[2, "retnet"] - 0.5)) fail("delta rule not ahead in bits")
+            if (!(h[2, "deltanet"] > h[2, "retnet"] + 10)) fail("delta rule not ahead in top-1")
+            if (!(b[2, "deltanet"] < b[2, "order-0"] - 0.5)) fail("delta rule not ahead of order-0")
+        }' "$work/stdout"
+}
+
+test_text() {
+    complains 'a missing file' "$work/none.txt"
+    complains 'a directory' "$work"
+    : > "$work/empty.txt"
+    complains 'an empty file' "$work/empty.txt"
+    complains 'two files' "$work/in/q.npy" "$work/in/k.npy"
+    random 1500 4 97 123 | awk '{ printf "%c", int($1) }' > "$work/letters.txt"
+    name='text_memory: two tables'
+    wanted "$name" || return 0
+    launch "$text_memory" "$work/letters.txt"
+    problem=
+    [ $status -eq 0 ] || problem="status $status: $(said)"
+    [ ! -s "$work/stderr" ] || problem="$problem; says $(said)"
+    verdict "$name" "$problem$(check_tables)"
+    printf '\000' > "$work/byte.bin"
+    launch "$text_memory" "$work/byte.bin"
+    problem=
+    [ $status -eq 0 ] || problem="status $status: $(said)"
+    verdict 'text_memory: one zero byte' "$problem$(check_tables)"
+}
+
+make_inputs
+test_golden
+test_numbers
+test_options
+test_unused
+test_files
+test_shapes
+test_outputs
+test_older_output
+test_probes
+test_compare
+test_runs
+test_split
+test_empty
+test_pipe
+test_help
+test_text
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

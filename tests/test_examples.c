@@ -1,0 +1,361 @@
+/* Worked examples with printed figures, and small cases that tell the conventions apart. All are
+   exact in binary: every form, instruction set and state layout must give these very numbers. */
+#include "oracle.h"
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HALF -0.69314718f    /* exp: exactly 1/2 in float32 */
+#define QUARTER -1.38629436f /* exp: exactly 1/4 */
+
+typedef struct Example {
+    const char *name;
+    la_variant variant;
+    int write; /* LA_WRITE_... */
+    int64_t T, dk, dv;
+    const float *q, *k, *v;
+    const float *log_decay, *beta; /* one per token; or NULL */
+    const float *S0;               /* [dk][dv], or NULL */
+    const double *o, *S;           /* [T][dv], [dk][dv]; S may be NULL */
+} Example;
+
+/* [dk][dv] <-> the layout of the layer. */
+static void store_state(const la_layer *layer, const float *S, float *stored) {
+    int64_t i, j;
+    for (i = 0; i < layer->dim_k; i++) {
+        for (j = 0; j < layer->dim_v; j++) {
+            stored[oracle_state_index(layer, 0, i, j)] = S[i * layer->dim_v + j];
+        }
+    }
+}
+
+static void load_state(const la_layer *layer, const float *stored, float *S) {
+    int64_t i, j;
+    for (i = 0; i < layer->dim_k; i++) {
+        for (j = 0; j < layer->dim_v; j++) {
+            S[i * layer->dim_v + j] = stored[oracle_state_index(layer, 0, i, j)];
+        }
+    }
+}
+
+static void set_example(const Example *example, int layout, la_layer *layer, la_call *call) {
+    int64_t T = example->T;
+    la_layer_init(layer, example->variant, 1, example->dk, example->dv);
+    layer->state_layout = layout;
+    layer->write = example->write;
+    layer->decay_required = 0;
+    la_call_init(call, layer, 1, T);
+    call->q = la_bthd(example->q, T, 1, example->dk);
+    call->k = la_bthd(example->k, T, 1, example->dk);
+    call->v = la_bthd(example->v, T, 1, example->dv);
+    if (example->log_decay != NULL) {
+        call->log_decay = la_bthd(example->log_decay, T, 1, 1);
+    }
+    if (example->beta != NULL) {
+        call->beta = la_bthd(example->beta, T, 1, 1);
+    }
+}
+
+static void run_example_way(const Example *example, int layout, const Way *way) {
+    size_t out_floats = (size_t)(example->T * example->dv), floats;
+    size_t state_floats = (size_t)(example->dk * example->dv);
+    float *out = guarded_new(out_floats, 0), *state = guarded_new(state_floats, 0), *workspace;
+    float *S = guarded_new(state_floats, 0);
+    const char *field = "";
+    la_layer layer;
+    la_call call;
+    la_status status;
+    set_example(example, layout, &layer, &call);
+    call.form = way->form;
+    call.chunk = way->chunk;
+    call.isa = way->isa;
+    call.out = la_bthd_out(out, example->T, 1, example->dv);
+    call.state_out = state;
+    if (example->S0 != NULL) {
+        store_state(&layer, example->S0, state);
+        call.state_in = state;
+    }
+    call.workspace_size = la_workspace_size(&layer, &call);
+    floats = (call.workspace_size + 3) / 4;
+    call.workspace = workspace = guarded_new(floats, 0);
+    status = la_forward(&layer, &call);
+    la_check(&layer, &call, &field);
+    if (CHECK(status == LA_OK, "%s: %s (%s), form %d isa %d", example->name,
+              la_status_text(status), field ? field : "", way->form, way->isa)) {
+        check_close(example->name, out, example->o, out_floats, 0);
+        if (example->S != NULL) {
+            load_state(&layer, state, S);
+            check_close(example->name, S, example->S, state_floats, 0);
+        }
+    }
+    guarded_free(out);
+    guarded_free(state);
+    guarded_free(workspace);
+    guarded_free(S);
+}
+
+static void run_example(const Example *example) {
+    Way way;
+    int i;
+    for (i = 0; way_number(i, &way); i++) {
+        run_example_way(example, LA_KV, &way);
+        run_example_way(example, LA_VK, &way);
+    }
+}
+
+/* ---------------------------------------------------------------- example 4: RetNet */
+
+/* gamma = 1/2 */
+static const float retnet_q[] = {1, 0, 1, 0, 0, 4, 0, 0, 1, 0, 0, 1, 0, 2, 0, 2};
+static const float retnet_k[] = {1, 1, 0, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1, 1};
+static const float retnet_v[] = {2, 0, 1, 1, 0, 4, 0, 0, 1, 0, 2, 0, 0, 1, 1, 0};
+static const float retnet_g[] = {HALF, HALF, HALF, HALF};
+static const double retnet_o[] = {2,   0, 1,    1,    4,   16, 2,    2,
+                                  1.5, 2, 2.25, 0.25, 0.5, 6,  2.25, 0.25};
+/* the state after each token */
+static const double retnet_S[4][16] = {
+    {2, 0, 1, 1, 2, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {1, 0, 0.5, 0.5, 1, 4, 0.5, 0.5, 0, 0, 0, 0, 0, 4, 0, 0},
+    {1.5, 0, 2.25, 0.25, 0.5, 2, 0.25, 0.25, 1, 0, 2, 0, 0, 2, 0, 0},
+    {0.75, 0, 1.125, 0.125, 0.25, 1, 0.125, 0.125, 0.5, 1, 2, 0, 0, 2, 1, 0}};
+
+TEST(example_retnet) {
+    int64_t T;
+    for (T = 1; T <= 4; T++) {
+        Example example = {.name = "RetNet", .variant = LA_RETNET, .T = T, .dk = 4, .dv = 4};
+        example.q = retnet_q;
+        example.k = retnet_k;
+        example.v = retnet_v;
+        example.log_decay = retnet_g;
+        example.o = retnet_o;
+        example.S = retnet_S[T - 1];
+        run_example(&example);
+    }
+}
+
+/* The state after n tokens, handed to a call of the others, gives the same rest. */
+TEST(example_retnet_continued) {
+    int64_t n;
+    int i;
+    for (n = 1; n < 4; n++) {
+        float S[16];
+        Example example = {.name = "RetNet continued", .variant = LA_RETNET, .dk = 4, .dv = 4};
+        for (i = 0; i < 16; i++) {
+            S[i] = (float)retnet_S[n - 1][i];
+        }
+        example.T = 4 - n;
+        example.q = retnet_q + 4 * n;
+        example.k = retnet_k + 4 * n;
+        example.v = retnet_v + 4 * n;
+        example.log_decay = retnet_g;
+        example.S0 = S;
+        example.o = retnet_o + 4 * n;
+        example.S = retnet_S[3];
+        run_example(&example);
+    }
+}
+
+/* ---------------------------------------------------------------- example 6: Lightning
+
+   O_i = (Q_i K_i^T (.) M) V_i + Lambda Q_i S_{i-1}
+   S_i = lambda^B S_{i-1} + (lambda^B Lambda^-1 K_i)^T V_i
+   for blocks of B tokens, M_st = lambda^(s-t) for s >= t, Lambda = diag(lambda .. lambda^B). */
+
+static double dot(const float *x, const float *y) {
+    return (double)x[0] * (double)y[0] + (double)x[1] * (double)y[1] + (double)x[2] * (double)y[2] +
+           (double)x[3] * (double)y[3];
+}
+
+/* One block of n tokens from token `first` on; S is updated. */
+static void lightning_block(int first, int n, double lambda, double *S, double *o) {
+    const float *q = retnet_q + 4 * first, *k = retnet_k + 4 * first, *v = retnet_v + 4 * first;
+    int s, t, i, j;
+    for (s = 0; s < n; s++) {
+        for (j = 0; j < 4; j++) {
+            double sum = 0;
+            for (t = 0; t <= s; t++) {
+                double weight = dot(q + 4 * s, k + 4 * t) * pow(lambda, s - t);
+                sum += weight * (double)v[4 * t + j];
+            }
+            for (i = 0; i < 4; i++) {
+                sum += pow(lambda, s + 1) * (double)q[4 * s + i] * S[4 * i + j];
+            }
+            o[4 * (first + s) + j] = sum;
+        }
+    }
+    for (i = 0; i < 16; i++) {
+        S[i] *= pow(lambda, n);
+        for (t = 0; t < n; t++) {
+            double k_decayed = pow(lambda, n - 1 - t) * (double)k[4 * t + i / 4];
+            S[i] += k_decayed * (double)v[4 * t + i % 4];
+        }
+    }
+}
+
+TEST(example_lightning_blocks_are_retnet) {
+    int block, first;
+    for (block = 1; block <= 4; block++) {
+        double S[16] = {0}, o[16];
+        Way way = {.form = LA_CHUNKWISE, .threads = 1};
+        Example example = {.name = "Lightning", .variant = LA_RETNET, .T = 4, .dk = 4, .dv = 4};
+        int i;
+        for (first = 0; first < 4; first += block) {
+            lightning_block(first, first + block <= 4 ? block : 4 - first, 0.5, S, o);
+        }
+        example.q = retnet_q;
+        example.k = retnet_k;
+        example.v = retnet_v;
+        example.log_decay = retnet_g;
+        example.o = o;
+        example.S = S;
+        CHECK(memcmp(o, retnet_o, sizeof o) == 0, "the block formulas, B = %d", block);
+        way.chunk = block;
+        for (i = 0; isa_number(i, &way.isa); i++) {
+            run_example_way(&example, LA_KV, &way);
+            run_example_way(&example, LA_VK, &way);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- example 7: the delta rule */
+
+TEST(example_delta_rule) {
+    static const float S0[] = {3, 1, 0, 0}, k[] = {1, 0}, v[] = {5, 2}, beta[] = {1};
+    static const double o[] = {5, 2}, S[] = {5, 2, 0, 0};
+    Example example = {.name = "delta rule", .variant = LA_DELTANET, .write = LA_WRITE_DELTA};
+    example.T = 1;
+    example.dk = example.dv = 2;
+    example.q = example.k = k;
+    example.v = v;
+    example.S0 = S0;
+    example.o = o;
+    example.S = S;
+    run_example(&example);
+    example.beta = beta;
+    run_example(&example);
+}
+
+/* The gate fades what the key does not touch; what it touches is overwritten all the same. */
+TEST(example_gated_delta_rule) {
+    static const float S0[] = {3, 1, 8, 4}, k[] = {1, 0}, v[] = {5, 2}, g[] = {HALF};
+    static const double o[] = {5, 2}, S[] = {5, 2, 4, 2};
+    Example example = {.name = "gated", .variant = LA_GATED_DELTANET, .write = LA_WRITE_DELTA};
+    example.T = 1;
+    example.dk = example.dv = 2;
+    example.q = example.k = k;
+    example.v = v;
+    example.log_decay = g;
+    example.S0 = S0;
+    example.o = o;
+    example.S = S;
+    run_example(&example);
+}
+
+/* ---------------------------------------------------------------- convention probes
+
+   dk = 2, dv = 1, T = 2. Each rule, read before or after the write, decay before or after the
+   prediction: no two of them have the same numbers. */
+
+static const float probe_q[] = {1, 2, 1, -1}, probe_k[] = {1, 0, 0.5f, 0.5f}, probe_v[] = {2, 3};
+static const float probe_S0[] = {1, -2}, probe_g[] = {HALF, QUARTER}, probe_beta[] = {0.5f, 1.5f};
+
+static void probe(const char *name, int write, const float *g, const float *beta, const double *o,
+                  const double *S) {
+    la_variant variant = write == LA_WRITE_ADD ? LA_RETNET : LA_GATED_DELTANET;
+    Example example = {.name = name, .T = 2, .dk = 2, .dv = 1};
+    example.variant = variant;
+    example.write = write;
+    example.q = probe_q;
+    example.k = probe_k;
+    example.v = probe_v;
+    example.log_decay = g;
+    example.beta = beta;
+    example.S0 = probe_S0;
+    example.o = o;
+    example.S = S;
+    run_example(&example);
+}
+
+TEST(probe_additive) {
+    static const double o[] = {-1, 5}, S[] = {4.5, -0.5};
+    static const float none[] = {0, 0}, one[] = {1, 1};
+    probe("additive, no decay", LA_WRITE_ADD, NULL, NULL, o, S);
+    probe("additive, decay 1", LA_WRITE_ADD, none, NULL, o, S);
+    probe("additive, beta 1", LA_WRITE_ADD, NULL, one, o, S);
+}
+
+TEST(probe_additive_scalar_decay) {
+    static const double o[] = {0.5, 0.875}, S[] = {2.125, 1.25};
+    probe("additive, scalar decay", LA_WRITE_ADD, probe_g, NULL, o, S);
+}
+
+TEST(probe_write_strength) {
+    static const double o[] = {-0.5, 0.625}, S[] = {2.625, 2};
+    probe("additive, scalar decay, beta", LA_WRITE_ADD, probe_g, probe_beta, o, S);
+}
+
+TEST(probe_delta) {
+    static const double o[] = {-2.5, 3.5}, S[] = {3.9375, 0.4375};
+    static const float none[] = {0, 0};
+    probe("delta", LA_WRITE_DELTA, NULL, probe_beta, o, S);
+    probe("delta, decay 1", LA_WRITE_DELTA, none, probe_beta, o, S);
+}
+
+TEST(probe_gated_delta) {
+    static const double o[] = {-0.75, 0.5625}, S[] = {2.5390625, 1.9765625};
+    probe("gated delta", LA_WRITE_DELTA, probe_g, probe_beta, o, S);
+}
+
+/* ---------------------------------------------------------------- the oracle on its own
+
+   The rows of the same table that the library does not have yet, to know the oracle right. */
+
+static void check_oracle(const char *name, la_layer *layer, la_call *call, const double *o,
+                         const double *state) {
+    double out[2] = {0}, S[4] = {0}, size[1];
+    Oracle oracle = {out, S, size, 1};
+    int i, floats = (int)oracle_head_floats(layer);
+    oracle_forward(layer, call, &oracle);
+    for (i = 0; i < 2; i++) {
+        CHECK(out[i] == o[i], "%s: o_%d = %.17g, want %.17g", name, i + 1, out[i], o[i]);
+    }
+    for (i = 0; i < floats; i++) {
+        CHECK(S[i] == state[i], "%s: state[%d] = %.17g, want %.17g", name, i, S[i], state[i]);
+    }
+}
+
+static void set_probe(la_layer *layer, la_call *call) {
+    memset(layer, 0, sizeof *layer);
+    memset(call, 0, sizeof *call);
+    layer->heads = layer->q_heads = layer->k_heads = layer->dim_v = 1;
+    layer->dim_k = 2;
+    layer->scale = 1;
+    call->batch = 1;
+    call->tokens = call->keys = 2;
+    call->q = la_bthd(probe_q, 2, 1, 2);
+    call->k = la_bthd(probe_k, 2, 1, 2);
+    call->v = la_bthd(probe_v, 2, 1, 1);
+    call->state_in = probe_S0;
+}
+
+TEST(oracle_probes) {
+    static const float g[] = {HALF, 0, QUARTER, HALF}, q[] = {1, 2, 1, 1}, S0z0[] = {1, -2, 1, 1};
+    static const double gla_o[] = {-1.5, 1.625}, gla_S[] = {2.125, 0.5};
+    static const double kda_o[] = {-2.75, 1.3125}, kda_S[] = {2.8203125, 1.5078125};
+    static const double normalised_o[] = {-0.25, 1}, normalised_S[] = {4.5, -0.5, 2.5, 1.5};
+    la_layer layer;
+    la_call call;
+    set_probe(&layer, &call);
+    call.log_decay = la_bthd(g, 2, 1, 2);
+    check_oracle("channel decay", &layer, &call, gla_o, gla_S);
+    layer.write = LA_WRITE_DELTA;
+    call.beta = la_bthd(probe_beta, 2, 1, 1);
+    check_oracle("channel decay, delta", &layer, &call, kda_o, kda_S);
+    set_probe(&layer, &call);
+    layer.normalised = 1;
+    call.q = la_bthd(q, 2, 1, 2);
+    call.state_in = S0z0;
+    check_oracle("normalised", &layer, &call, normalised_o, normalised_S);
+}

@@ -1,0 +1,542 @@
+/* Bad input: each fault has its own status and field, and leaves every buffer untouched.
+
+   One row per fault: REFUSED(status, field, statements that break a good call). */
+#include "linear_attention.h"
+
+#include "test.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* A small good call, all of whose buffers stand in one arena: a byte written anywhere shows. */
+enum { B = 2, T = 3, H = 4, HK = 2, DK = 5, DV = 6, STATE = H * DK * DV };
+enum { Q, K, V, LOG_DECAY, BETA, OUT, STATE_IN, STATE_OUT, PLACES };
+enum { WORKSPACE = 32768, PLACE = 1024, ARENA = WORKSPACE + (PLACES + 1) * PLACE }; /* floats */
+
+typedef struct Fixture {
+    la_layer layer;
+    la_call call;
+    float *at[PLACES];
+    float arena[ARENA], before[ARENA]; /* the workspace, then the places */
+} Fixture;
+
+static Fixture fixture;
+
+static void fixture_layer(la_layer *layer, la_variant variant) {
+    CHECK(la_layer_init(layer, variant, H, DK, DV) == LA_OK, "variant %d", (int)variant);
+    layer->k_heads = HK;
+}
+
+static void fixture_views(la_call *call) {
+    call->q = la_bthd(fixture.at[Q], T, H, DK);
+    call->k = la_bthd(fixture.at[K], T, HK, DK);
+    call->v = la_bthd(fixture.at[V], T, H, DV);
+    call->log_decay = la_bthd(fixture.at[LOG_DECAY], T, H, 1);
+    call->beta = la_bthd(fixture.at[BETA], T, H, 1);
+    call->out = la_bthd_out(fixture.at[OUT], T, H, DV);
+    call->state_in = fixture.at[STATE_IN];
+    call->state_out = fixture.at[STATE_OUT];
+}
+
+static void fixture_fill(void) {
+    size_t i;
+    for (i = 0; i < ARENA; i++) {
+        fixture.arena[i] = -0.125f;
+    }
+    memcpy(fixture.before, fixture.arena, sizeof fixture.arena);
+}
+
+/* The good call of a variant, in the recurrent form (its workspace does not depend on sizes). */
+static void fixture_set(la_variant variant) {
+    size_t i;
+    for (i = 0; i < PLACES; i++) {
+        fixture.at[i] = fixture.arena + WORKSPACE + i * PLACE;
+    }
+    fixture_layer(&fixture.layer, variant);
+    CHECK(la_call_init(&fixture.call, &fixture.layer, B, T) == LA_OK, "variant %d", (int)variant);
+    fixture_views(&fixture.call);
+    fixture.call.form = LA_RECURRENT;
+    fixture.call.workspace = fixture.arena;
+    fixture.call.workspace_size = la_workspace_size(&fixture.layer, &fixture.call);
+    CHECK(fixture.call.workspace_size <= WORKSPACE * sizeof(float), "workspace of %zu bytes",
+          fixture.call.workspace_size);
+    fixture_fill();
+}
+
+static void check_untouched(const char *what, int line) {
+    size_t i = 0;
+    if (memcmp(fixture.arena, fixture.before, sizeof fixture.arena) != 0) {
+        while (memcmp(&fixture.arena[i], &fixture.before[i], sizeof(float)) == 0) {
+            i++;
+        }
+    } else {
+        i = ARENA;
+    }
+    CHECK(i == ARENA, "line %d: %s: float %zu of the arena was written", line, what, i);
+}
+
+static void check_refused(const la_layer *layer, const la_call *call, la_status status,
+                          const char *field, const char *what, int line) {
+    const char *named = "(unset)";
+    la_status got = la_check(layer, call, &named);
+    CHECK(got == status, "line %d: %s: want %d for %s, got %d (%s)", line, what, status, field, got,
+          la_status_text(got));
+    CHECK(named != NULL && strcmp(named, field) == 0, "line %d: %s: want field %s, got %s", line,
+          what, field, named ? named : "(null)");
+    CHECK(la_check(layer, call, NULL) == got, "line %d: %s: another status without field", line,
+          what);
+    if (got != LA_OK) { /* a fault that is not seen could write anywhere: not run */
+        CHECK(la_forward(layer, call) == got, "line %d: %s: la_forward differs", line, what);
+    }
+    check_untouched(what, line);
+}
+
+#define REFUSED_OF(variant, status, field, ...)                                                    \
+    do {                                                                                           \
+        la_layer *layer = &fixture.layer;                                                          \
+        la_call *call = &fixture.call;                                                             \
+        fixture_set(variant);                                                                      \
+        __VA_ARGS__;                                                                               \
+        check_refused(layer, call, status, field, #__VA_ARGS__, __LINE__);                         \
+    } while (0)
+#define REFUSED(status, field, ...) REFUSED_OF(LA_GATED_DELTANET, status, field, __VA_ARGS__)
+
+/* Otherwise everything below would be refused for a fault of the fixture. */
+static void check_accepted(const char *what, int line) {
+    const char *field = NULL;
+    la_status status = la_check(&fixture.layer, &fixture.call, &field);
+    CHECK(status == LA_OK, "line %d: %s: status %d, field %s", line, what, status,
+          field ? field : "(null)");
+    check_untouched(what, line);
+    status = la_forward(&fixture.layer, &fixture.call);
+    CHECK(status == LA_OK, "line %d: %s: la_forward answers %d", line, what, status);
+    CHECK(status != LA_OK || memcmp(fixture.arena, fixture.before, sizeof fixture.arena) != 0,
+          "line %d: %s: nothing was written", line, what);
+}
+
+#define ACCEPTED_OF(variant, ...)                                                                  \
+    do {                                                                                           \
+        la_layer *layer = &fixture.layer;                                                          \
+        la_call *call = &fixture.call;                                                             \
+        fixture_set(variant);                                                                      \
+        __VA_ARGS__;                                                                               \
+        (void)layer, (void)call;                                                                   \
+        check_accepted(#__VA_ARGS__, __LINE__);                                                    \
+    } while (0)
+#define ACCEPTED(...) ACCEPTED_OF(LA_GATED_DELTANET, __VA_ARGS__)
+
+TEST(input_good_calls_pass) {
+    ACCEPTED_OF(LA_RETNET, call->log_decay = la_per_head(fixture.at[LOG_DECAY]));
+    ACCEPTED_OF(LA_DELTANET, call->log_decay.data = NULL);
+    ACCEPTED(call->log_decay.data = NULL, call->beta.data = NULL);
+    ACCEPTED(call->beta = la_bthd(fixture.at[BETA], T, H, DV));
+    ACCEPTED(call->state_in = NULL, call->state_out = NULL);
+    ACCEPTED(call->state_in = call->state_out);
+    ACCEPTED(call->state_in_stride = 0); /* one state for all: a real stride */
+    ACCEPTED(call->k = call->q, call->k.head_stride = 0); /* inputs may overlap */
+    ACCEPTED(call->q.token_stride = -T * DK, call->q.data += 2 * T * H * DK);
+    ACCEPTED(layer->scale = -1, layer->l2_mode = LA_L2_MAX, layer->l2_eps = 0);
+    ACCEPTED(call->chunk = 16, call->form = LA_CHUNKWISE,
+             call->workspace_size = la_workspace_size(layer, call));
+    ACCEPTED(call->thread_index = 0, call->thread_count = 1000000);
+    ACCEPTED(layer->q_heads = 8, call->q = la_bthd(fixture.at[Q], T, 8, DK),
+             call->out = la_bthd_out(fixture.at[OUT], T, 8, DV),
+             call->workspace_size = la_workspace_size(layer, call));
+}
+
+TEST(input_null_pointers) {
+    REFUSED(LA_E_NULL, "layer", layer = NULL);
+    REFUSED(LA_E_NULL, "call", call = NULL);
+    REFUSED(LA_E_NULL, "q", call->q.data = NULL);
+    REFUSED(LA_E_NULL, "k", call->k.data = NULL);
+    REFUSED(LA_E_NULL, "v", call->v.data = NULL);
+    REFUSED(LA_E_NULL, "out", call->out.data = NULL);
+    fixture_set(LA_RETNET);
+    CHECK(la_layer_init(NULL, LA_RETNET, H, DK, DV) == LA_E_NULL, "la_layer_init");
+    CHECK(la_call_init(NULL, &fixture.layer, B, T) == LA_E_NULL, "la_call_init");
+    CHECK(la_call_init(&fixture.call, NULL, B, T) == LA_E_NULL, "la_call_init");
+    CHECK(la_forward(NULL, NULL) == LA_E_NULL, "la_forward");
+    CHECK(la_workspace_size(NULL, &fixture.call) == 0, "la_workspace_size");
+    CHECK(la_workspace_size(&fixture.layer, NULL) == 0, "la_workspace_size");
+    CHECK(la_state_floats(NULL) == 0, "la_state_floats");
+    CHECK(la_describe(&fixture.layer, &fixture.call, NULL) == LA_E_NULL, "la_describe");
+}
+
+TEST(input_uninitialised_structs) {
+    static const unsigned char fill[] = {0, 1, 0x55, 0xa5, 0xff};
+    size_t i;
+    for (i = 0; i < sizeof fill; i++) {
+        REFUSED(LA_E_STRUCT, "layer.struct_size", memset(layer, fill[i], sizeof *layer));
+        REFUSED(LA_E_STRUCT, "call.struct_size", memset(call, fill[i], sizeof *call));
+    }
+    REFUSED(LA_E_STRUCT, "layer.struct_size", layer->struct_size--);
+    REFUSED(LA_E_STRUCT, "layer.struct_size", layer->struct_size++);
+    REFUSED(LA_E_STRUCT, "call.struct_size", call->struct_size--);
+    REFUSED(LA_E_STRUCT, "call.struct_size", call->struct_size++);
+}
+
+/* ---------------------------------------------------------------- fields by their offset */
+
+enum { LAYER, CALL };
+typedef struct Field {
+    const char *name;
+    int owner;
+    size_t offset;
+    la_status status;
+} Field;
+#define LAYER_FIELD(name) #name, LAYER, offsetof(la_layer, name)
+#define CALL_FIELD(name) #name, CALL, offsetof(la_call, name)
+
+static void *field_address(const Field *field) {
+    void *owner = field->owner == LAYER ? (void *)&fixture.layer : (void *)&fixture.call;
+    return (char *)owner + field->offset;
+}
+
+static void set_field64(const Field *field, int64_t value) {
+    memcpy(field_address(field), &value, sizeof value);
+}
+
+static void set_field(const Field *field, int value) {
+    memcpy(field_address(field), &value, sizeof value);
+}
+
+static const Field sizes[] = {
+    {LAYER_FIELD(heads), LA_E_SIZE}, {LAYER_FIELD(q_heads), LA_E_SIZE},
+    {LAYER_FIELD(k_heads), LA_E_SIZE}, {LAYER_FIELD(dim_k), LA_E_SIZE},
+    {LAYER_FIELD(dim_v), LA_E_SIZE}, {CALL_FIELD(batch), LA_E_SIZE},
+    {CALL_FIELD(tokens), LA_E_SIZE}, {CALL_FIELD(keys), LA_E_SIZE},
+    {CALL_FIELD(q.width), LA_E_SHAPE}, {CALL_FIELD(k.width), LA_E_SHAPE},
+    {CALL_FIELD(v.width), LA_E_SHAPE}, {CALL_FIELD(log_decay.width), LA_E_SHAPE},
+    {CALL_FIELD(beta.width), LA_E_SHAPE}, {CALL_FIELD(out.width), LA_E_SHAPE},
+    {CALL_FIELD(chunk), LA_E_CHUNK}, {CALL_FIELD(thread_index), LA_E_THREADS},
+};
+
+TEST(input_sizes) {
+    static const int64_t values[] = {-1, -7, INT64_MIN, INT64_MAX, (int64_t)1 << 62};
+    int i, j;
+    for (i = 0; i < COUNT(sizes); i++) {
+        for (j = 0; j < COUNT(values); j++) {
+            REFUSED(sizes[i].status, sizes[i].name, set_field64(&sizes[i], values[j]));
+        }
+    }
+    for (i = 0; i < 5; i++) {
+        REFUSED(LA_E_SIZE, sizes[i].name, set_field64(&sizes[i], 0));
+    }
+    REFUSED(LA_E_SIZE, "keys", call->keys = T + 1);
+    REFUSED(LA_E_THREADS, "thread_count", call->thread_count = 0);
+    REFUSED(LA_E_THREADS, "thread_count", call->thread_count = -1);
+    REFUSED(LA_E_THREADS, "thread_count", call->thread_count = INT64_MIN);
+    REFUSED(LA_E_THREADS, "thread_index", call->thread_index = 1);
+    REFUSED(LA_E_THREADS, "thread_index", call->thread_index = 7, call->thread_count = 7);
+    REFUSED(LA_E_CHUNK, "chunk", call->chunk = 1025);
+}
+
+TEST(input_sizes_of_the_initialisers) {
+    static const int64_t values[] = {-1, INT64_MIN, INT64_MAX, (int64_t)1 << 62};
+    la_layer layer;
+    la_call call;
+    int i;
+    fixture_set(LA_RETNET);
+    CHECK(la_layer_init(&layer, LA_RETNET, 0, DK, DV) == LA_E_SIZE, "no heads");
+    for (i = 0; i < COUNT(values); i++) {
+        int64_t n = values[i];
+        CHECK(la_layer_init(&layer, LA_RETNET, n, DK, DV) == LA_E_SIZE, "heads %lld", (long long)n);
+        CHECK(la_layer_init(&layer, LA_RETNET, H, n, DV) == LA_E_SIZE, "dim_k %lld", (long long)n);
+        CHECK(la_layer_init(&layer, LA_RETNET, H, DK, n) == LA_E_SIZE, "dim_v %lld", (long long)n);
+        CHECK(la_call_init(&call, &fixture.layer, n, T) == LA_E_SIZE, "batch %lld", (long long)n);
+        CHECK(la_call_init(&call, &fixture.layer, B, n) == LA_E_SIZE, "tokens %lld", (long long)n);
+    }
+}
+
+/* Each size is harmless alone. */
+TEST(input_products_that_overflow) {
+    const int64_t big = (int64_t)1 << 20, half = (int64_t)1 << 61;
+    la_layer huge;
+    fixture_set(LA_RETNET);
+    CHECK(la_layer_init(&huge, LA_RETNET, big, 1, 1) == LA_OK, "each size is harmless");
+    CHECK(la_layer_init(&huge, LA_RETNET, 1, big, 1) == LA_OK, "each size is harmless");
+    CHECK(la_layer_init(&huge, LA_RETNET, 1, 1, big) == LA_OK, "each size is harmless");
+    CHECK(la_layer_init(&huge, LA_RETNET, big, big, big) == LA_E_OVERFLOW, "their product");
+    REFUSED(LA_E_OVERFLOW, "dim_v", layer->heads = layer->q_heads = layer->k_heads = big,
+            layer->dim_k = layer->dim_v = big);
+    CHECK(la_state_floats(&fixture.layer) == 0, "%zu", la_state_floats(&fixture.layer));
+    CHECK(la_workspace_size(&fixture.layer, &fixture.call) == 0, "of too large a layer");
+    REFUSED(LA_E_OVERFLOW, "q", call->q.batch_stride = INT64_MAX);
+    REFUSED(LA_E_OVERFLOW, "k", call->k.token_stride = half);
+    REFUSED(LA_E_OVERFLOW, "v", call->v.head_stride = half);
+    REFUSED(LA_E_OVERFLOW, "v", call->v.head_stride = INT64_MIN);
+    REFUSED(LA_E_OVERFLOW, "log_decay", call->log_decay.token_stride = INT64_MIN);
+    REFUSED(LA_E_OVERFLOW, "beta", call->beta.batch_stride = -half - half);
+    REFUSED(LA_E_OVERFLOW, "out", call->out.token_stride = INT64_MAX);
+    REFUSED(LA_E_OVERFLOW, "state_in", call->state_in_stride = INT64_MAX);
+    REFUSED(LA_E_OVERFLOW, "state_out", call->state_out_stride = half);
+}
+
+TEST(input_heads_and_widths) {
+    REFUSED(LA_E_HEADS, "q_heads", layer->q_heads = 3);
+    REFUSED(LA_E_HEADS, "q_heads", layer->q_heads = 6);
+    REFUSED(LA_E_HEADS, "k_heads", layer->k_heads = 3);
+    REFUSED(LA_E_HEADS, "k_heads", layer->k_heads = 8);
+    REFUSED(LA_E_SHAPE, "q.width", call->q.width = DK + 1);
+    REFUSED(LA_E_SHAPE, "k.width", call->k.width = DK - 1);
+    REFUSED(LA_E_SHAPE, "v.width", call->v.width = DK);
+    REFUSED(LA_E_SHAPE, "out.width", call->out.width = DK);
+    REFUSED(LA_E_SHAPE, "log_decay.width", call->log_decay.width = DV);
+    REFUSED(LA_E_SHAPE, "log_decay.width", call->log_decay.width = 0);
+    REFUSED(LA_E_SHAPE, "beta.width", call->beta.width = DK);
+    REFUSED(LA_E_SHAPE, "beta.width", call->beta.width = 0);
+}
+
+static const Field enums[] = {
+    {LAYER_FIELD(feature), LA_E_VARIANT}, {LAYER_FIELD(write), LA_E_VARIANT},
+    {LAYER_FIELD(normalised), LA_E_VARIANT}, {LAYER_FIELD(decay_required), LA_E_VALUE},
+    {LAYER_FIELD(bidirectional), LA_E_VALUE}, {LAYER_FIELD(head_map), LA_E_VALUE},
+    {LAYER_FIELD(state_layout), LA_E_VALUE}, {LAYER_FIELD(eps_mode), LA_E_VALUE},
+    {LAYER_FIELD(l2_mode), LA_E_VALUE}, {LAYER_FIELD(favor_kernel), LA_E_VALUE},
+    {CALL_FIELD(form), LA_E_FORM}, {CALL_FIELD(isa), LA_E_ISA},
+    {CALL_FIELD(q.type), LA_E_TYPE}, {CALL_FIELD(k.type), LA_E_TYPE},
+    {CALL_FIELD(v.type), LA_E_TYPE}, {CALL_FIELD(log_decay.type), LA_E_TYPE},
+    {CALL_FIELD(beta.type), LA_E_TYPE}, {CALL_FIELD(out.type), LA_E_TYPE},
+};
+
+TEST(input_unknown_enums) {
+    static const int values[] = {-1, 5, 99, INT_MAX, INT_MIN};
+    int i, j;
+    int isa;
+    for (i = 0; i < COUNT(enums); i++) {
+        for (j = 0; j < COUNT(values); j++) {
+            REFUSED(enums[i].status, enums[i].name, set_field(&enums[i], values[j]));
+        }
+    }
+    REFUSED(LA_E_VARIANT, "write", layer->write = LA_WRITE_DELTA + 1);
+    REFUSED(LA_E_VALUE, "state_layout", layer->state_layout = LA_VK + 1);
+    REFUSED(LA_E_VALUE, "head_map", layer->head_map = LA_TILED + 1);
+    REFUSED(LA_E_VALUE, "l2_mode", layer->l2_mode = LA_L2_MAX + 1);
+    REFUSED(LA_E_FORM, "form", call->form = LA_CHUNKWISE + 1);
+    REFUSED(LA_E_TYPE, "q.type", call->q.type = LA_F32 + 1);
+    for (isa = LA_ISA_SCALAR; isa <= LA_ISA_NEON; isa++) {
+        if (!la_isa_available(isa)) {
+            REFUSED(LA_E_ISA, "isa", call->isa = isa);
+        }
+    }
+}
+
+TEST(input_settings_out_of_range) {
+    REFUSED(LA_E_VALUE, "scale", layer->scale = NAN);
+    REFUSED(LA_E_VALUE, "eps", layer->eps = -FLT_MIN);
+    REFUSED(LA_E_VALUE, "eps", layer->eps = NAN);
+    REFUSED(LA_E_VALUE, "l2_eps", layer->l2_eps = -1e-6f);
+    REFUSED(LA_E_VALUE, "l2_eps", layer->l2_eps = NAN);
+}
+
+TEST(input_missing_decay_and_direction) {
+    REFUSED_OF(LA_RETNET, LA_E_DECAY, "log_decay", call->log_decay.data = NULL);
+    REFUSED_OF(LA_DELTANET, LA_E_DECAY, "log_decay", layer->decay_required = 1,
+               call->log_decay.data = NULL);
+    REFUSED(LA_E_DIRECTION, "bidirectional", layer->bidirectional = 1);
+    REFUSED_OF(LA_DELTANET, LA_E_DIRECTION, "bidirectional", layer->bidirectional = 1);
+}
+
+TEST(input_not_yet_supported) {
+    static const int64_t numbers[B + 1] = {0, 1, 2};
+    REFUSED(LA_E_UNSUPPORTED, "slots_in", call->slots_in = numbers);
+    REFUSED(LA_E_UNSUPPORTED, "slots_out", call->slots_out = numbers);
+    REFUSED(LA_E_UNSUPPORTED, "offsets", call->offsets = numbers);
+    REFUSED(LA_E_UNSUPPORTED, "lengths", call->lengths = numbers);
+    REFUSED(LA_E_UNSUPPORTED, "positions", call->positions = numbers);
+    REFUSED(LA_E_UNSUPPORTED, "key_lengths", call->key_lengths = numbers);
+    REFUSED(LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
+    REFUSED_OF(LA_RETNET, LA_E_UNSUPPORTED, "bidirectional", layer->bidirectional = 1);
+    REFUSED_OF(LA_RETNET, LA_E_UNSUPPORTED, "normalised", layer->normalised = 1);
+    REFUSED_OF(LA_RETNET, LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_ELU1);
+    REFUSED_OF(LA_RETNET, LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_FAVOR);
+}
+
+TEST(input_workspace) {
+    static const int forms[] = {LA_PARALLEL, LA_RECURRENT, LA_CHUNKWISE, LA_AUTO};
+    size_t size;
+    int i;
+    for (i = 0; i < COUNT(forms); i++) {
+        fixture_set(LA_RETNET);
+        fixture.call.form = forms[i];
+        size = la_workspace_size(&fixture.layer, &fixture.call);
+        CHECK(size > 0, "form %d", forms[i]);
+        REFUSED_OF(LA_RETNET, LA_E_WORKSPACE, "workspace_size", call->form = forms[i],
+                   call->workspace_size = size - 1);
+        REFUSED_OF(LA_RETNET, LA_E_WORKSPACE, "workspace_size", call->form = forms[i],
+                   call->workspace_size = 0);
+        REFUSED_OF(LA_RETNET, LA_E_NULL, "workspace", call->form = forms[i],
+                   call->workspace_size = size, call->workspace = NULL);
+    }
+}
+
+/* ---------------------------------------------------------------- overlaps */
+
+static float *end_of(int place) { /* its last float */
+    static const int floats[] = {B * T * H * DK, B * T * HK * DK, B * T * H * DV,
+                                B * T * H,      B * T * H,       B * T * H * DV,
+                                B * STATE,      B * STATE};
+    return fixture.at[place] + floats[place] - 1;
+}
+
+TEST(input_overlaps) {
+    static const int places[] = {Q, K, V, LOG_DECAY, BETA, STATE_IN};
+    int i;
+    for (i = 0; i < COUNT(places); i++) {
+        int place = places[i];
+        REFUSED(LA_E_OVERLAP, "out", call->out.data = fixture.at[place]);
+        REFUSED(LA_E_OVERLAP, "out", call->out.data = end_of(place));
+        REFUSED(LA_E_OVERLAP, "out", call->out.data = fixture.at[place] + 1 - B * T * H * DV);
+        REFUSED(LA_E_OVERLAP, "workspace", call->workspace = fixture.at[place]);
+        REFUSED(LA_E_OVERLAP, "workspace", call->workspace = end_of(place));
+        REFUSED(LA_E_OVERLAP, "workspace",
+                call->workspace = (char *)fixture.at[place] + 1 - call->workspace_size);
+        REFUSED(LA_E_OVERLAP, "workspace", /* one byte only */
+                call->workspace = (char *)end_of(place) + 3);
+        if (place != STATE_IN) {
+            REFUSED(LA_E_OVERLAP, "state_out", call->state_out = fixture.at[place]);
+        }
+        REFUSED(LA_E_OVERLAP, "state_out", call->state_out = end_of(place));
+        REFUSED(LA_E_OVERLAP, "state_out", call->state_out = fixture.at[place] + 1 - B * STATE);
+        ACCEPTED(call->out.data = end_of(place) + 1);
+        ACCEPTED(call->state_out = end_of(place) + 1);
+    }
+}
+
+TEST(input_overlaps_of_outputs) {
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out = call->out.data);
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out = end_of(OUT));
+    REFUSED(LA_E_OVERLAP, "workspace", call->workspace = call->out.data);
+    REFUSED(LA_E_OVERLAP, "workspace", call->workspace = call->state_out);
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out = fixture.at[STATE_IN] + 1);
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out = fixture.at[STATE_IN] + STATE);
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out = fixture.at[STATE_IN],
+            call->state_out_stride = STATE + 1); /* the first at the same place, not the second */
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out = fixture.at[STATE_IN],
+            call->state_in_stride = 0);
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out_stride = 0);
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out_stride = STATE - 1);
+    REFUSED(LA_E_OVERLAP, "state_out", call->state_out_stride = 1 - STATE);
+}
+
+TEST(input_overlaps_of_out_with_itself) {
+    REFUSED(LA_E_OVERLAP, "out", call->out.head_stride = 0);
+    REFUSED(LA_E_OVERLAP, "out", call->out.token_stride = 0);
+    REFUSED(LA_E_OVERLAP, "out", call->out.batch_stride = 0);
+    REFUSED(LA_E_OVERLAP, "out", call->out.head_stride = DV - 1);
+    REFUSED(LA_E_OVERLAP, "out", call->out.head_stride = 1 - DV);
+    REFUSED(LA_E_OVERLAP, "out", call->out.token_stride = H * DV - 1);
+    REFUSED(LA_E_OVERLAP, "out", call->out.batch_stride = T * H * DV - 1);
+    REFUSED(LA_E_OVERLAP, "out", call->out.head_stride = 2 * H * DV);
+    ACCEPTED(call->out = la_bhtd_out(fixture.at[OUT], T, H, DV));
+    ACCEPTED(call->out.head_stride = DV + 1, call->out.token_stride = H * (DV + 1),
+             call->out.batch_stride = T * H * (DV + 1) + 3);
+    ACCEPTED(call->batch = 1, call->out.batch_stride = 0);
+}
+
+/* ---------------------------------------------------------------- names and texts */
+
+TEST(input_status_texts) {
+    int i, j;
+    for (i = LA_OK; i >= LA_E_UNSUPPORTED; i--) {
+        const char *text = la_status_text((la_status)i);
+        CHECK(text != NULL && *text != '\0', "status %d", i);
+        for (j = LA_OK; j > i; j--) {
+            CHECK(strcmp(text, la_status_text((la_status)j)) != 0, "%d and %d: %s", i, j, text);
+        }
+    }
+    CHECK(la_status_text((la_status)(LA_E_UNSUPPORTED - 1)) != NULL, "an unknown status");
+    CHECK(la_status_text((la_status)1) != NULL, "an unknown status");
+}
+
+TEST(input_names) {
+    static const char *const names[] = {"elu",       "favor", "cosformer", "retnet",
+                                        "lightning", "gla",   "deltanet",  "gated-deltanet"};
+    static const char *const wrong[] = {"", "retne", "retnett", "RetNet", "gated_deltanet", " gla"};
+    la_variant variant;
+    la_layer layer;
+    int i;
+    for (i = 0; i < 8; i++) {
+        variant = (la_variant)0;
+        CHECK(la_variant_find(names[i], &variant) == LA_OK, "%s", names[i]);
+        CHECK((int)variant == LA_ELU + i, "%s is %d", names[i], (int)variant);
+        CHECK(strcmp(la_variant_name(variant), names[i]) == 0, "%s", la_variant_name(variant));
+    }
+    for (i = 0; i < 6; i++) {
+        CHECK(la_variant_find(wrong[i], &variant) == LA_E_VARIANT, "\"%s\"", wrong[i]);
+    }
+    CHECK(variant == LA_GATED_DELTANET, "an unknown name wrote %d", (int)variant);
+    CHECK(la_variant_find(NULL, &variant) == LA_E_NULL, "no name");
+    CHECK(la_variant_find("gla", NULL) == LA_E_NULL, "no result");
+    CHECK(la_variant_name((la_variant)0) == NULL, "variant 0");
+    CHECK(la_variant_name((la_variant)9) == NULL, "variant 9");
+    CHECK(la_layer_init(&layer, (la_variant)0, H, DK, DV) == LA_E_VARIANT, "variant 0");
+    CHECK(la_layer_init(&layer, (la_variant)9, H, DK, DV) == LA_E_VARIANT, "variant 9");
+    CHECK(la_layer_init(&layer, (la_variant)99, H, DK, DV) == LA_E_VARIANT, "variant 99");
+}
+
+TEST(input_instruction_sets) {
+    static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
+    int isa;
+    for (isa = LA_ISA_AUTO; isa <= LA_ISA_NEON; isa++) {
+        CHECK(strcmp(la_isa_name(isa), names[isa]) == 0, "%s", la_isa_name(isa));
+        CHECK(la_isa_available(isa) == 0 || la_isa_available(isa) == 1, "%s", names[isa]);
+    }
+    CHECK(la_isa_available(LA_ISA_SCALAR) == 1, "the scalar pass is always there");
+    CHECK(!la_isa_available(-1) && !la_isa_available(5) && !la_isa_available(INT_MIN), "unknown");
+    CHECK(la_isa_name(-1) == NULL && la_isa_name(LA_ISA_NEON + 1) == NULL, "unknown");
+}
+
+/* ---------------------------------------------------------------- any bits at all */
+
+static const Field strides[] = {
+    {CALL_FIELD(q.batch_stride), LA_OK},         {CALL_FIELD(q.token_stride), LA_OK},
+    {CALL_FIELD(k.head_stride), LA_OK},          {CALL_FIELD(v.token_stride), LA_OK},
+    {CALL_FIELD(log_decay.head_stride), LA_OK},  {CALL_FIELD(beta.batch_stride), LA_OK},
+    {CALL_FIELD(out.batch_stride), LA_OK},       {CALL_FIELD(out.token_stride), LA_OK},
+    {CALL_FIELD(out.head_stride), LA_OK},        {CALL_FIELD(state_in_stride), LA_OK},
+    {CALL_FIELD(state_out_stride), LA_OK},       {CALL_FIELD(thread_count), LA_OK},
+    {LAYER_FIELD(projection_head_stride), LA_OK}, {LAYER_FIELD(features), LA_OK},
+};
+
+static int64_t odd_number(void) {
+    static const int64_t numbers[] = {
+        0,       1,       2,         3,         7,         -1,                1024,
+        INT_MAX, INT_MIN, INT64_MAX, INT64_MIN, 1LL << 31, (int64_t)1 << 40, (int64_t)1 << 62};
+    return random_below(4) ? numbers[random_below(COUNT(numbers))] : (int64_t)random_bits();
+}
+
+static void set_anything(void) {
+    switch (random_below(3)) {
+    case 0: set_field(&enums[random_below(COUNT(enums))], random_below(9) - 2); break;
+    case 1: set_field64(&sizes[random_below(COUNT(sizes))], odd_number()); break;
+    default: set_field64(&strides[random_below(COUNT(strides))], odd_number());
+    }
+}
+
+/* Whatever the fields hold, looking at them is defined, and what is refused is not touched. */
+TEST(input_any_bits) {
+    int i, n, refused = 0;
+    for (i = 0; i < 3000; i++) {
+        la_plan plan;
+        la_status status;
+        fixture_set(i % 2 ? LA_RETNET : LA_GATED_DELTANET);
+        for (n = 1 + random_below(4); n > 0; n--) {
+            set_anything();
+        }
+        status = la_check(&fixture.layer, &fixture.call, NULL);
+        (void)la_state_floats(&fixture.layer);
+        (void)la_workspace_size(&fixture.layer, &fixture.call);
+        (void)la_describe(&fixture.layer, &fixture.call, &plan);
+        if (status != LA_OK) {
+            refused++;
+            CHECK(la_forward(&fixture.layer, &fixture.call) == status, "round %d: %d", i, status);
+        }
+        check_untouched("any bits", __LINE__);
+    }
+    CHECK(refused > 1000, "only %d were refused", refused);
+}

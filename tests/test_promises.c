@@ -1,0 +1,1348 @@
+/* The eight promises of the contract, each as tests named after it. Every test goes through the
+   three variants, both state layouts, every form and every instruction set of this machine. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "linear_attention.h"
+
+#include "oracle.h"
+#include "test.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* ---------------------------------------------------------------- what to try */
+
+enum { FORMS = 8, CASES = 6, INPUTS = 5 };
+
+static int next_way(int i, Way *way) {
+    static const Way forms[FORMS] = {{LA_AUTO, 0, 0, 1},       {LA_PARALLEL, 0, 0, 1},
+                                     {LA_RECURRENT, 0, 0, 1},  {LA_CHUNKWISE, 0, 0, 1},
+                                     {LA_CHUNKWISE, 0, 1, 1},  {LA_CHUNKWISE, 0, 5, 1},
+                                     {LA_CHUNKWISE, 0, 16, 1}, {LA_CHUNKWISE, 0, 64, 1}};
+    *way = forms[i % FORMS];
+    return isa_number(i / FORMS, &way->isa);
+}
+
+/* Three variants in two layouts; different primes for the dimensions, two panels of columns. */
+static Spec case_spec(int i, int64_t T) {
+    static const la_variant variants[] = {LA_RETNET, LA_DELTANET, LA_GATED_DELTANET};
+    Spec spec = {LA_RETNET, .T = T, .H = 2, .dk = 7, .dv = 19};
+    spec.variant = variants[i / 2];
+    spec.layout = i % 2;
+    spec.gate = spec.variant == LA_DELTANET ? GATE_NONE : GATE_MILD;
+    spec.beta = spec.variant == LA_RETNET ? BETA_NONE : BETA_TOKEN;
+    return spec;
+}
+
+static void problem_inputs(const Problem *problem, la_out views[INPUTS], int64_t heads[INPUTS]) {
+    const la_layer *layer = &problem->layer;
+    const la_out all[INPUTS] = {problem->q, problem->k, problem->v, problem->log_decay,
+                                problem->beta};
+    const int64_t counts[INPUTS] = {layer->q_heads, layer->k_heads, layer->heads, layer->heads,
+                                    layer->heads};
+    memcpy(views, all, sizeof all);
+    memcpy(heads, counts, sizeof counts);
+}
+
+/* Copies every input from one problem to another, whatever the strides of both. */
+static void copy_inputs(const Problem *from, Problem *to) {
+    la_out source[INPUTS], target[INPUTS];
+    int64_t heads[INPUTS], b, t, h, n;
+    problem_inputs(from, source, heads);
+    problem_inputs(to, target, heads);
+    for (n = 0; n < INPUTS; n++) {
+        for (b = 0; target[n].data != NULL && b < to->spec.B; b++) {
+            for (t = 0; t < to->spec.T; t++) {
+                for (h = 0; h < heads[n]; h++) {
+                    memcpy(out_row(&target[n], b, t, h), out_row(&source[n], b, t, h),
+                           (size_t)target[n].width * sizeof(float));
+                }
+            }
+        }
+    }
+}
+
+static void copy_state_in(const Problem *from, Problem *to) {
+    size_t floats = la_state_floats(&to->layer) * sizeof(float);
+    int64_t b;
+    for (b = 0; to->state_start != NULL && b < to->spec.B; b++) {
+        memcpy(to->state_start + b * to->call.state_in_stride,
+               from->state_start + b * from->call.state_in_stride, floats);
+    }
+}
+
+/* Output and final states of a run, packed. */
+typedef struct Result {
+    float *out, *state;
+    size_t out_floats, state_floats;
+} Result;
+
+static Result result_take(const Problem *problem) {
+    Result result;
+    result.out = problem_copy_out(problem, &result.out_floats);
+    result.state = problem_copy_state(problem, &result.state_floats);
+    return result;
+}
+
+static void result_free(Result *result) {
+    free(result->out);
+    free(result->state);
+}
+
+static int check_same_result(const Problem *problem, const Result *want) {
+    Result got = result_take(problem);
+    int ok = got.out_floats == 0 ||
+             check_same(problem_text(problem), got.out, want->out, got.out_floats);
+    ok &= check_same(problem_text(problem), got.state, want->state, got.state_floats);
+    result_free(&got);
+    return ok;
+}
+
+/* ---------------------------------------------------------------- runs with real threads */
+
+typedef struct Slice {
+    const la_layer *layer;
+    la_call call;
+    float *workspace;
+    int rounds;
+    la_status status;
+} Slice;
+
+static void *slice_run(void *argument) {
+    Slice *slice = argument;
+    while (slice->status == LA_OK && slice->rounds-- > 0) {
+        slice->status = la_forward(slice->layer, &slice->call);
+    }
+    return NULL;
+}
+
+static void fill_floats(float *data, size_t count, float value) {
+    while (count-- > 0) {
+        data[count] = value;
+    }
+}
+
+/* The workspace has exactly the size asked for, right before the canary, hardly ever aligned. */
+static Slice slice_new(Problem *problem, const Way *way, float fill) {
+    Slice slice = {&problem->layer, problem->call, NULL, 1, LA_OK};
+    size_t size, count;
+    problem->way = *way;
+    slice.call.form = way->form;
+    slice.call.isa = way->isa;
+    slice.call.chunk = way->chunk;
+    slice.call.thread_count = way->threads;
+    size = la_workspace_size(&problem->layer, &slice.call);
+    count = (size + 6) / 4;
+    slice.workspace = guarded_new(count, problem->spec.shift);
+    fill_floats(slice.workspace, count, fill);
+    slice.call.workspace = (char *)slice.workspace + (4 * count - size);
+    slice.call.workspace_size = size;
+    return slice;
+}
+
+static void slice_free(const Problem *problem, Slice *slice) {
+    guarded_free(slice->workspace);
+    CHECK(slice->status == LA_OK, "%d: %s", slice->status, problem_text(problem));
+}
+
+/* Every slice of the call in its own thread, all buffers full of `fill` before. */
+static void run_threads(Problem *problem, const Way *way, float fill) {
+    enum { MOST = 64 };
+    static Slice slices[MOST];
+    pthread_t threads[MOST];
+    int i, count = (int)way->threads;
+    fill_floats(problem->out_start, problem->out_floats, fill);
+    fill_floats(problem->states, problem->state_floats, fill);
+    for (i = 0; i < count; i++) {
+        slices[i] = slice_new(problem, way, fill);
+        slices[i].call.thread_index = i;
+    }
+    for (i = 0; i < count; i++) {
+        int error = pthread_create(&threads[i], NULL, slice_run, &slices[i]);
+        if (!CHECK(error == 0, "pthread_create: %d", error)) {
+            abort();
+        }
+    }
+    for (i = 0; i < count; i++) {
+        pthread_join(threads[i], NULL);
+        slice_free(problem, &slices[i]);
+    }
+}
+
+/* ---------------------------------------------------------------- 1 right */
+
+static void check_all_ways(Problem *problem, const char *note) {
+    Way way;
+    int i;
+    problem->note = note;
+    problem_oracle(problem);
+    for (i = 0; next_way(i, &way); i++) {
+        if (problem_run(problem, &way)) {
+            problem_check(problem);
+        }
+    }
+}
+
+static const float rough_gates[] = {0,    -1e-7f, -0.1f, -1,   -1.4f, -2.5f,  -3,    -5,
+                                    -11,  -50,    -88,   -100, -1000, -2700,  -1e6f, -INFINITY};
+
+typedef enum Pattern {
+    CONSTANT,
+    FIRST,
+    LAST,
+    BURSTS,
+    MIXED,
+    ALPHAS, /* in [1e-4, 0.4] */
+    LOG_UNIFORM,
+    PATTERNS
+} Pattern;
+
+static float pattern_gate(Pattern pattern, float gate, int64_t t, int64_t T) {
+    float mild = random_uniform(-0.3f, 0);
+    switch (pattern) {
+    case CONSTANT: return gate;
+    case FIRST: return t == 0 ? gate : mild;
+    case LAST: return t == T - 1 ? gate : mild;
+    case BURSTS: return t % 16 >= 9 && t % 16 < 14 ? gate : mild;
+    case MIXED: return rough_gates[random_below(COUNT(rough_gates))];
+    case ALPHAS: return (float)log((double)random_uniform(1e-4f, 0.4f));
+    default: return -(float)pow(10, (double)random_uniform(-8, 4));
+    }
+}
+
+static void set_gates(Problem *problem, Pattern pattern, float gate) {
+    int64_t b, t, h, T = problem->spec.T;
+    for (b = 0; b < problem->spec.B; b++) {
+        for (h = 0; h < problem->spec.H; h++) {
+            for (t = 0; t < T; t++) {
+                *out_row(&problem->log_decay, b, t, h) = pattern_gate(pattern, gate, t, T);
+            }
+        }
+    }
+}
+
+static const char *const pattern_names[] = {"constant", "first",  "last",       "bursts",
+                                            "mixed",    "alphas", "log-uniform"};
+
+static void check_gates(Spec spec) {
+    Problem *problem;
+    Pattern pattern;
+    int i;
+    spec.gate = GATE_FILLED;
+    problem = problem_new(&spec);
+    for (pattern = CONSTANT; pattern < PATTERNS; pattern++) {
+        for (i = 0; i < (pattern < MIXED ? COUNT(rough_gates) : 4); i++) {
+            problem->spec.gate_value = rough_gates[i];
+            set_gates(problem, pattern, rough_gates[i]);
+            check_all_ways(problem, pattern_names[pattern]);
+        }
+    }
+    problem_free(problem);
+}
+
+TEST(promise_1_right_rough_gates) {
+    int i;
+    for (i = 0; i < CASES; i++) {
+        check_gates(case_spec(i, 37)); /* DeltaNet with gates is Gated DeltaNet */
+    }
+}
+
+TEST(promise_1_right_rough_gates_long) {
+    static const float gates[] = {-1e-7f, -1.4f, -11, -88, -1000, -INFINITY};
+    int i, g;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = case_spec(i, 200);
+        Problem *problem;
+        spec.gate = GATE_FILLED;
+        problem = problem_new(&spec);
+        for (g = 0; g < COUNT(gates); g++) {
+            problem->spec.gate_value = gates[g];
+            set_gates(problem, BURSTS, gates[g]);
+            check_all_ways(problem, "long bursts");
+        }
+        set_gates(problem, ALPHAS, 0);
+        check_all_ways(problem, "long alphas");
+        problem_free(problem);
+    }
+}
+
+TEST(promise_1_right_without_gates) {
+    static const int64_t lengths[] = {1, 2, 4, 5, 6, 15, 16, 17, 63, 64, 65, 195};
+    int i, n;
+    for (i = 0; i < CASES; i++) {
+        for (n = 0; n < COUNT(lengths); n++) {
+            Spec spec = case_spec(i, lengths[n]);
+            Problem *problem;
+            spec.gate = spec.variant == LA_RETNET ? GATE_ZERO : GATE_NONE;
+            spec.beta = n % 2 ? BETA_CHANNEL : BETA_TOKEN;
+            problem = problem_new(&spec);
+            check_all_ways(problem, "no gates");
+            problem_free(problem);
+        }
+    }
+}
+
+/* Near `about`, the gate whose alpha suffers most from being rounded to a float. */
+static float badly_rounded_gate(float about) {
+    float worst = about, gate = about;
+    double worst_error = 0;
+    int i;
+    for (i = 0; i < 200; i++, gate *= 1.0001f) {
+        double alpha = exp((double)gate), error = fabs((double)(float)alpha - alpha);
+        if (error > worst_error) {
+            worst_error = error;
+            worst = gate;
+        }
+    }
+    return worst;
+}
+
+/* Nothing but decay: what each step adds to the error shows in the final state. */
+TEST(promise_1_right_slow_decay) {
+    static const float gates[] = {-1.05e-5f, -3e-5f, -2e-4f, -1e-3f, -1e-7f, -2e-6f};
+    int i, g, w;
+    Way way;
+    for (i = 0; i < CASES; i++) {
+        for (g = 0; g < COUNT(gates); g++) {
+            Spec spec = {LA_RETNET, .T = 3001, .H = 1, .dk = 2, .dv = 3, .gate = GATE_FILLED};
+            Problem *problem;
+            spec.variant = case_spec(i, 1).variant;
+            spec.layout = i % 2;
+            spec.zero_keys = 1;
+            spec.gate_value = badly_rounded_gate(gates[g]);
+            problem = problem_new(&spec);
+            problem->note = "slow decay";
+            for (w = 0; next_way(w, &way); w++) {
+                int quadratic = way.form == LA_PARALLEL && (g > 0 || i % 2);
+                if (!quadratic && problem_run(problem, &way)) {
+                    problem_check(problem);
+                }
+            }
+            problem_free(problem);
+        }
+    }
+}
+
+/* exp(g) is no normal float here, or none at all, but the state times exp(g) is one. */
+TEST(promise_1_right_deep_gates) {
+    static const int64_t lengths[] = {1, 2, 3, 4, 5, 8, 17};
+    int i, n, total;
+    for (i = 0; i < CASES; i++) {
+        for (n = 0; n < COUNT(lengths); n++) {
+            Spec spec = case_spec(i, lengths[n]);
+            Problem *problem;
+            spec.gate = GATE_FILLED;
+            spec.beta = BETA_NONE;
+            spec.state_size = 1e20f;
+            spec.zero_keys = 1;
+            problem = problem_new(&spec);
+            for (total = -85; total >= -130; total -= 5) {
+                problem->spec.gate_value = (float)total / (float)lengths[n];
+                set_gates(problem, CONSTANT, problem->spec.gate_value);
+                check_all_ways(problem, "deep, constant");
+                problem->spec.gate_value = (float)total + 10;
+                set_gates(problem, BURSTS, 0); /* mild ones but for the last */
+                *out_row(&problem->log_decay, 0, lengths[n] - 1, 0) = (float)total + 10;
+                *out_row(&problem->log_decay, 0, lengths[n] - 1, 1) = (float)total + 10;
+                check_all_ways(problem, "deep, last");
+            }
+            problem_free(problem);
+        }
+    }
+}
+
+/* The state of 1e20 is gone at once or in steps, and what is written then must be right. */
+TEST(promise_1_right_deep_gates_and_writes) {
+    int i, total;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = case_spec(i, 19);
+        Problem *problem;
+        spec.gate = GATE_FILLED;
+        spec.state_size = 1e20f;
+        problem = problem_new(&spec);
+        for (total = -87; total >= -170; total -= 9) {
+            problem->spec.gate_value = (float)total;
+            set_gates(problem, FIRST, (float)total);
+            check_all_ways(problem, "deep, first");
+            set_gates(problem, CONSTANT, (float)total);
+            check_all_ways(problem, "deep, constant");
+        }
+        problem_free(problem);
+    }
+}
+
+/* ---------------------------------------------------------------- 2 causal */
+
+typedef enum Change { OTHER, ALL_NAN, ALL_INF, GATE_NAN, GATE_CUT, GATE_DEEP, GATE_OPEN } Change;
+enum { CHANGES = GATE_OPEN + 1 };
+
+static float changed(Change change, int is_gate, float old) {
+    switch (change) {
+    case OTHER: return is_gate ? random_uniform(-9, 0) : random_uniform(-1, 1);
+    case ALL_NAN: return NAN;
+    case ALL_INF: return is_gate ? -INFINITY : INFINITY;
+    case GATE_NAN: return is_gate ? NAN : old;
+    case GATE_CUT: return is_gate ? -INFINITY : old;
+    case GATE_DEEP: return is_gate ? -1000 : old;
+    default: return is_gate ? 0 : old;
+    }
+}
+
+static void change_token(Problem *problem, int64_t t, Change change) {
+    la_out views[INPUTS];
+    int64_t heads[INPUTS], b, h, i;
+    int n;
+    problem_inputs(problem, views, heads);
+    for (n = 0; n < INPUTS; n++) {
+        for (b = 0; views[n].data != NULL && b < problem->spec.B; b++) {
+            for (h = 0; h < heads[n]; h++) {
+                float *row = out_row(&views[n], b, t, h);
+                for (i = 0; i < views[n].width; i++) {
+                    row[i] = changed(change, n == 3, row[i]);
+                }
+            }
+        }
+    }
+}
+
+static int64_t same_tokens(const Problem *problem, const float *want) {
+    int64_t t = 0, floats = problem->spec.H * problem->spec.dv; /* the output is packed */
+    while (t < problem->spec.T &&
+           memcmp(problem->call.out.data + t * floats, want + t * floats,
+                  (size_t)floats * sizeof(float)) == 0) {
+        t++;
+    }
+    return t;
+}
+
+/* The tokens change one by one from the last to the second: the outputs before stay. */
+static void check_causal(Problem *problem, const Way *way, Change change) {
+    Result want;
+    int64_t t, same;
+    if (!problem_run(problem, way)) {
+        return;
+    }
+    want = result_take(problem);
+    for (t = problem->spec.T - 1; t > 0; t--) {
+        change_token(problem, t, change);
+        if (problem_run(problem, way)) {
+            same = same_tokens(problem, want.out);
+            CHECK(same >= t, "change %d of tokens %d.. reaches token %d: %s", change, (int)t,
+                  (int)same, problem_text(problem));
+        }
+    }
+    result_free(&want);
+}
+
+static void check_causal_case(const Spec *spec, int changes) {
+    Problem *problem = problem_new(spec), *fresh = problem_new(spec);
+    Way way;
+    int w, change;
+    copy_inputs(fresh, problem);
+    for (w = 0; next_way(w, &way); w++) {
+        for (change = 0; change < changes; change++) {
+            check_causal(problem, &way, (Change)change);
+            copy_inputs(fresh, problem);
+        }
+    }
+    problem_free(problem);
+    problem_free(fresh);
+}
+
+TEST(promise_2_causal_37_tokens) {
+    int i;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = case_spec(i, 37);
+        spec.gate = spec.gate == GATE_NONE ? GATE_NONE : GATE_MIXED;
+        check_causal_case(&spec, CHANGES);
+    }
+}
+
+TEST(promise_2_causal_70_tokens) {
+    int i;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = case_spec(i, 70);
+        check_causal_case(&spec, 2);
+    }
+}
+
+/* ---------------------------------------------------------------- 3 divisible */
+
+static void check_split(Problem *problem, const Way *way, const Result *whole,
+                        const int64_t *lengths, int count) {
+    if (problem_run_split(problem, way, lengths, count)) {
+        problem_check(problem);
+        if (way->form == LA_RECURRENT) {
+            check_same_result(problem, whole);
+        }
+    }
+}
+
+static void check_splits(Problem *problem, const Way *way) {
+    static const int64_t pieces[] = {5, 0, 1, 16, 0, 15}, pairs[] = {2, 2, 3, 3, 8, 19};
+    int64_t lengths[37], T = problem->spec.T;
+    int i;
+    Result whole;
+    if (!problem_run(problem, way)) {
+        return;
+    }
+    whole = result_take(problem);
+    for (i = 0; i <= T; i++) {
+        lengths[0] = i;
+        lengths[1] = T - i;
+        check_split(problem, way, &whole, lengths, 2);
+    }
+    for (i = 0; i < T; i++) {
+        lengths[i] = 1;
+    }
+    check_split(problem, way, &whole, lengths, (int)T);
+    check_split(problem, way, &whole, pieces, COUNT(pieces));
+    check_split(problem, way, &whole, pairs, COUNT(pairs));
+    result_free(&whole);
+}
+
+TEST(promise_3_divisible_at_every_point) {
+    static const Gate gates[] = {GATE_MILD, GATE_STRONG, GATE_MIXED, GATE_SLOW};
+    int i, g, w;
+    for (i = 0; i < CASES; i++) {
+        for (g = 0; g < COUNT(gates); g++) {
+            Spec spec = case_spec(i, 37);
+            Problem *problem;
+            Way way;
+            spec.gate = spec.gate == GATE_NONE ? GATE_NONE : gates[g];
+            spec.states = STATES_SAME;
+            problem = problem_new(&spec);
+            problem->note = "split";
+            for (w = 0; next_way(w, &way); w++) {
+                check_splits(problem, &way);
+            }
+            problem_free(problem);
+        }
+    }
+}
+
+static void check_no_tokens(const Spec *spec) {
+    Problem *problem = problem_new(spec);
+    int64_t b, floats = (int64_t)la_state_floats(&problem->layer);
+    float *zeros = calloc((size_t)floats, sizeof *zeros);
+    Way way;
+    int w;
+    for (w = 0; zeros != NULL && next_way(w, &way); w++) {
+        way.threads = w % 3 + 1;
+        for (b = 0; problem_run(problem, &way) && b < spec->B; b++) {
+            int64_t from = b * problem->call.state_in_stride;
+            check_same(problem_text(problem), problem->states + b * problem->call.state_out_stride,
+                       problem->state_start != NULL ? problem->state_start + from : zeros,
+                       (size_t)floats);
+        }
+    }
+    free(zeros);
+    problem_free(problem);
+}
+
+TEST(promise_3_divisible_no_tokens) {
+    static const States states[] = {STATES_BOTH, STATES_SAME, STATES_OUT};
+    int i, s;
+    for (i = 0; i < CASES; i++) {
+        for (s = 0; s < COUNT(states); s++) {
+            Spec spec = case_spec(i, 0);
+            spec.B = 3;
+            spec.states = states[s];
+            check_no_tokens(&spec);
+            spec.strides = STRIDES_PADDED;
+            check_no_tokens(&spec);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- 4 independent */
+
+static Spec wide_spec(int i) {
+    Spec spec = case_spec(i, 23);
+    spec.B = 2;
+    spec.H = 3;
+    spec.Hk = 1;
+    spec.dv = 53; /* four panels of 16 columns */
+    spec.gate = spec.gate == GATE_NONE ? GATE_NONE : GATE_MIXED;
+    return spec;
+}
+
+TEST(promise_4_independent_of_threads) {
+    static const int64_t counts[] = {2, 3, 7, 64};
+    int i, w, n;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = wide_spec(i);
+        Problem *problem = problem_new(&spec);
+        Way way;
+        problem->note = "threads";
+        for (w = 0; next_way(w, &way); w++) {
+            Result one;
+            way.threads = 1;
+            problem_run(problem, &way);
+            problem_check(problem);
+            one = result_take(problem);
+            for (n = 0; n < COUNT(counts); n++) {
+                way.threads = counts[n];
+                problem_run(problem, &way);
+                check_same_result(problem, &one);
+                if (counts[n] != 64 || w % FORMS == 3) {
+                    run_threads(problem, &way, NAN);
+                    check_same_result(problem, &one);
+                }
+            }
+            result_free(&one);
+        }
+        problem_free(problem);
+    }
+}
+
+TEST(promise_4_independent_of_what_buffers_held) {
+    static const float fills[] = {0, NAN, -INFINITY, 1e30f, 1e-40f};
+    int i, w, n;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = wide_spec(i);
+        Problem *problem;
+        Way way;
+        spec.states = i % 3 == 0 ? STATES_OUT : STATES_BOTH;
+        problem = problem_new(&spec);
+        problem->note = "fill";
+        for (w = 0; next_way(w, &way); w++) {
+            Result want;
+            problem_run(problem, &way);
+            want = result_take(problem);
+            for (n = 0; n < COUNT(fills); n++) {
+                run_threads(problem, &way, fills[n]);
+                check_same_result(problem, &want);
+            }
+            result_free(&want);
+        }
+        problem_free(problem);
+    }
+}
+
+TEST(promise_4_independent_of_strides) {
+    static const Strides strides[] = {STRIDES_BTHD, STRIDES_BHTD, STRIDES_PADDED, STRIDES_QKV,
+                                      STRIDES_REVERSED};
+    int i, n, w;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = wide_spec(i);
+        Problem *plain = problem_new(&spec);
+        for (n = 0; n < 2 * COUNT(strides); n++) {
+            Problem *problem;
+            Way way;
+            spec.strides = strides[n / 2];
+            spec.shift = n % 2 ? 1 + n / 2 : 0;
+            problem = problem_new(&spec);
+            copy_inputs(plain, problem);
+            copy_state_in(plain, problem);
+            problem->note = "strides";
+            for (w = 0; next_way(w, &way); w++) {
+                Result want;
+                problem_run(plain, &way);
+                want = result_take(plain);
+                problem_run(problem, &way);
+                check_same_result(problem, &want);
+                result_free(&want);
+            }
+            problem_free(problem);
+        }
+        problem_free(plain);
+    }
+}
+
+/* The call of sequence b alone. */
+static void select_sequence(la_call *call, int64_t b) {
+    la_in *inputs[INPUTS];
+    int n;
+    inputs[0] = &call->q, inputs[1] = &call->k, inputs[2] = &call->v;
+    inputs[3] = &call->log_decay, inputs[4] = &call->beta;
+    for (n = 0; n < INPUTS; n++) {
+        inputs[n]->data += inputs[n]->data != NULL ? b * inputs[n]->batch_stride : 0;
+    }
+    call->out.data += b * call->out.batch_stride;
+    call->state_in += b * call->state_in_stride;
+    call->state_out += b * call->state_out_stride;
+    call->batch = 1;
+}
+
+static void check_sequence(const Problem *problem, const Result *want, int64_t b) {
+    size_t out_floats = want->out_floats / (size_t)problem->spec.B;
+    size_t state_floats = want->state_floats / (size_t)problem->spec.B;
+    Result got = result_take(problem);
+    check_same(problem_text(problem), got.out + (size_t)b * out_floats,
+               want->out + (size_t)b * out_floats, out_floats);
+    check_same(problem_text(problem), got.state + (size_t)b * state_floats,
+               want->state + (size_t)b * state_floats, state_floats);
+    result_free(&got);
+}
+
+static void check_alone(Problem *problem, const Way *way, const Result *want) {
+    const la_call all = problem->call;
+    int64_t b;
+    problem->note = "one sequence";
+    for (b = 0; b < problem->spec.B; b++) {
+        select_sequence(&problem->call, b);
+        problem_run(problem, way);
+        problem->call = all;
+        check_sequence(problem, want, b);
+    }
+}
+
+static void check_beside_nan(Problem *problem, const Way *way, const Result *want) {
+    int64_t t, B = problem->spec.B;
+    problem->spec.B = 1; /* sequence 0 only */
+    for (t = 0; t < problem->spec.T; t++) {
+        change_token(problem, t, ALL_NAN);
+    }
+    problem->spec.B = B;
+    problem->note = "NaN in sequence 0";
+    problem_run(problem, way);
+    check_sequence(problem, want, 1);
+    check_sequence(problem, want, 2);
+}
+
+TEST(promise_4_independent_of_other_sequences) {
+    int i, w;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = wide_spec(i);
+        Problem *problem, *fresh;
+        Way way;
+        spec.B = 3;
+        problem = problem_new(&spec);
+        fresh = problem_new(&spec);
+        copy_inputs(problem, fresh);
+        for (w = 0; next_way(w, &way); w++) {
+            Result want;
+            problem_run(problem, &way);
+            want = result_take(problem);
+            check_alone(problem, &way, &want);
+            check_beside_nan(problem, &way, &want);
+            copy_inputs(fresh, problem);
+            result_free(&want);
+        }
+        problem_free(problem);
+        problem_free(fresh);
+    }
+}
+
+/* ---------------------------------------------------------------- 5 contained */
+
+/* Everything that the inputs of a padded problem hold, gaps included. */
+static size_t copy_all_inputs(const Problem *problem, float *to) {
+    la_out views[INPUTS];
+    int64_t heads[INPUTS];
+    size_t n, total = 0;
+    problem_inputs(problem, views, heads);
+    for (n = 0; n < INPUTS; n++) {
+        size_t floats = (size_t)(problem->spec.B * views[n].batch_stride);
+        if (views[n].data != NULL) {
+            memcpy(to + total, views[n].data, floats * sizeof *to);
+            total += floats;
+        }
+    }
+    memcpy(to + total, problem->state_start, problem->state_floats * sizeof *to);
+    return total + problem->state_floats;
+}
+
+/* `fill` everywhere but where the output and the states belong. */
+static void check_only_rows_written(const Problem *problem, float fill) {
+    int64_t floats = (int64_t)la_state_floats(&problem->layer), b;
+    size_t i, kept = 0, want = problem->out_floats, got = 0;
+    for (i = 0; i < problem->out_floats; i++) {
+        kept += problem->out_start[i] == fill;
+    }
+    want -= (size_t)(problem->spec.B * problem->spec.T * problem->spec.H * problem->spec.dv);
+    CHECK(kept == want, "%zu of %zu floats outside the rows are left: %s", kept, want,
+          problem_text(problem));
+    for (b = 0; b < problem->spec.B; b++) {
+        for (i = (size_t)floats; i < (size_t)problem->call.state_out_stride; i++) {
+            got += problem->states[(size_t)(b * problem->call.state_out_stride) + i] != fill;
+        }
+    }
+    CHECK(got == 0, "%zu floats between the states: %s", got, problem_text(problem));
+}
+
+/* run_threads has workspaces of exactly the size asked for; the canaries of all buffers are
+   looked at as they are freed. */
+TEST(promise_5_contained_between_canaries) {
+    static float before[65536], after[65536];
+    static const int64_t lengths[] = {1, 2, 5, 37};
+    int i, n, w;
+    for (i = 0; i < CASES; i++) {
+        for (n = 0; n < COUNT(lengths); n++) {
+            Spec spec = wide_spec(i);
+            Problem *problem;
+            size_t count;
+            Way way;
+            spec.T = lengths[n];
+            spec.shift = n;
+            spec.strides = STRIDES_PADDED;
+            problem = problem_new(&spec);
+            count = copy_all_inputs(problem, before);
+            for (w = 0; next_way(w, &way); w++) {
+                way.threads = 1 + w % 2 * 4;
+                run_threads(problem, &way, 12345);
+                check_only_rows_written(problem, 12345);
+                copy_all_inputs(problem, after);
+                CHECK(memcmp(before, after, count * sizeof *before) == 0,
+                      "an input was written: %s", problem_text(problem));
+            }
+            problem_free(problem);
+        }
+    }
+}
+
+static void check_nothing_written(const Problem *problem, la_call call, la_status want) {
+    size_t i, written = 0;
+    la_status status = la_forward(&problem->layer, &call);
+    CHECK(status == want, "got %d, want %d: %s", status, want, problem_text(problem));
+    for (i = 0; i < problem->out_floats; i++) {
+        written += problem->out_start[i] != 12345;
+    }
+    for (i = 0; i < problem->state_floats; i++) {
+        written += problem->states[i] != 12345;
+    }
+    CHECK(written == 0, "%zu floats were written: %s", written, problem_text(problem));
+}
+
+TEST(promise_5_contained_errors_write_nothing) {
+    int i, w;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = wide_spec(i);
+        Problem *problem = problem_new(&spec);
+        Way way;
+        fill_floats(problem->out_start, problem->out_floats, 12345);
+        fill_floats(problem->states, problem->state_floats, 12345);
+        for (w = 0; next_way(w, &way); w++) {
+            Slice slice = slice_new(problem, &way, 12345);
+            la_call call = slice.call;
+            call.workspace_size--;
+            check_nothing_written(problem, call, LA_E_WORKSPACE);
+            call = slice.call;
+            call.thread_index = 1;
+            check_nothing_written(problem, call, LA_E_THREADS);
+            call = slice.call;
+            call.v.width++;
+            check_nothing_written(problem, call, LA_E_SHAPE);
+            slice_free(problem, &slice);
+        }
+        problem_free(problem);
+    }
+}
+
+/* ---------------------------------------------------------------- 6 self-sufficient */
+
+/* Far apart addresses that nobody looks at. */
+static const float *nowhere(int i) {
+    return (const float *)((uintptr_t)(i + 1) << 42);
+}
+
+static size_t size_for(const la_layer *layer, Way way, int64_t B, int64_t T) {
+    la_call call;
+    CHECK(la_call_init(&call, layer, B, T) == LA_OK, "batch %d, tokens %d", (int)B, (int)T);
+    call.q = la_bthd(nowhere(0), T, layer->q_heads, layer->dim_k);
+    call.k = la_bthd(nowhere(1), T, layer->k_heads, layer->dim_k);
+    call.v = la_bthd(nowhere(2), T, layer->heads, layer->dim_v);
+    call.log_decay = la_bthd(nowhere(3), T, layer->heads, 1);
+    call.out = la_bthd_out((float *)(uintptr_t)nowhere(4), T, layer->heads, layer->dim_v);
+    call.form = way.form;
+    call.isa = way.isa;
+    call.chunk = way.chunk;
+    return la_workspace_size(layer, &call);
+}
+
+TEST(promise_6_self_sufficient_workspace_does_not_grow) {
+    static const int64_t batches[] = {1, 2, 1000}, lengths[] = {1, 2, 37, 1000, 1000000};
+    int i, w, b, n;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = case_spec(i, 1);
+        la_layer layer;
+        Way way;
+        CHECK(la_layer_init(&layer, spec.variant, 3, 31, 53) == LA_OK, "case %d", i);
+        layer.state_layout = spec.layout;
+        for (w = 0; next_way(w, &way); w++) {
+            size_t one = size_for(&layer, way, 1, 1);
+            CHECK(one > 0, "form %d: no size", way.form);
+            for (b = 0; b < COUNT(batches); b++) {
+                for (n = 0; n < COUNT(lengths); n++) {
+                    size_t size = size_for(&layer, way, batches[b], lengths[n]);
+                    CHECK(size == one || way.form == LA_PARALLEL || way.form == LA_AUTO,
+                          "case %d form %d chunk %d isa %d batch %d tokens %d: %zu, not %zu", i,
+                          way.form, (int)way.chunk, way.isa, (int)batches[b], (int)lengths[n],
+                          size, one);
+                }
+            }
+        }
+    }
+}
+
+/* Two different calls at the same time, again and again, on the same layer kind. */
+TEST(promise_6_self_sufficient_reentrant) {
+    enum { ROUNDS = 12 };
+    int i, w;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = wide_spec(i), other = wide_spec((i + 3) % CASES);
+        Problem *problems[2];
+        Way ways[2];
+        problems[0] = problem_new(&spec);
+        problems[1] = problem_new(&other);
+        for (w = 0; next_way(w, &ways[0]) && next_way(FORMS - 1 - w % FORMS, &ways[1]); w++) {
+            Result want[2];
+            Slice slices[2];
+            pthread_t threads[2];
+            int n;
+            for (n = 0; n < 2; n++) {
+                problem_run(problems[n], &ways[n]);
+                want[n] = result_take(problems[n]);
+                fill_floats(problems[n]->out_start, problems[n]->out_floats, NAN);
+                slices[n] = slice_new(problems[n], &ways[n], NAN);
+                slices[n].rounds = ROUNDS;
+            }
+            for (n = 0; n < 2; n++) {
+                int error = pthread_create(&threads[n], NULL, slice_run, &slices[n]);
+                if (!CHECK(error == 0, "pthread_create: %d", error)) {
+                    abort();
+                }
+            }
+            for (n = 0; n < 2; n++) {
+                pthread_join(threads[n], NULL);
+                problems[n]->note = "two at once";
+                check_same_result(problems[n], &want[n]);
+                slice_free(problems[n], &slices[n]);
+                result_free(&want[n]);
+            }
+        }
+        problem_free(problems[0]);
+        problem_free(problems[1]);
+    }
+}
+
+/* ------------------------------------------------ how deep a thread's stack was written */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#define FRAMES_ARE_PADDED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define FRAMES_ARE_PADDED 1
+#endif
+#endif
+#ifndef FRAMES_ARE_PADDED
+#define FRAMES_ARE_PADDED 0
+#endif
+
+enum { STACK_BYTES = 1 << 18 };
+
+static void *run_nothing(void *argument) { return argument; }
+
+/* Bytes from the top of a painted stack down to the lowest one that lost its paint. */
+static size_t stack_depth(void *(*run)(void *), void *argument) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    unsigned char *stack = NULL;
+    size_t lowest = 0;
+    void *memory = NULL;
+    if (posix_memalign(&memory, 4096, STACK_BYTES) != 0) {
+        abort();
+    }
+    stack = memset(memory, 0xa5, STACK_BYTES);
+    pthread_attr_init(&attributes);
+    CHECK(pthread_attr_setstack(&attributes, stack, STACK_BYTES) == 0, "pthread_attr_setstack");
+    if (!CHECK(pthread_create(&thread, &attributes, run, argument) == 0, "pthread_create")) {
+        abort();
+    }
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attributes);
+    while (lowest < STACK_BYTES && stack[lowest] == 0xa5) {
+        lowest++;
+    }
+    free(memory);
+    return STACK_BYTES - lowest;
+}
+
+/* Over a thread that does nothing. Every call was made before, so that the dynamic linker has
+   nothing left to do on this stack. Without optimisation and with sanitizers frames hold much
+   that the library did not ask for: there only a runaway shows. */
+TEST(promise_6_self_sufficient_stack) {
+    size_t limit = FRAMES_ARE_PADDED ? 65536 : 4096, nothing = stack_depth(run_nothing, NULL);
+    int i, w;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = wide_spec(i);
+        Problem *problem;
+        Way way;
+        spec.T = 70;
+        spec.dk = 67;
+        problem = problem_new(&spec);
+        for (w = 0; next_way(w, &way); w++) {
+            Slice slice = slice_new(problem, &way, 0);
+            size_t depth;
+            slice_run(&slice);
+            slice.rounds = 1;
+            depth = stack_depth(slice_run, &slice);
+            CHECK(depth <= nothing + limit, "%zu bytes: %s", depth - nothing,
+                  problem_text(problem));
+            CHECK(depth > nothing, "not measured: %s", problem_text(problem));
+            slice_free(problem, &slice);
+        }
+        problem_free(problem);
+    }
+}
+
+/* ---------------------------------------------------------------- 7 local faults */
+
+typedef enum Tensor { IN_Q, IN_K, IN_V, IN_GATE, IN_BETA, IN_STATE, TENSORS } Tensor;
+
+/* One element. Of a state, t is the row of S and i its column. */
+typedef struct Fault {
+    Tensor tensor;
+    int64_t b, t, h, i;
+    float value;
+} Fault;
+
+static int64_t head_of(const la_layer *layer, int64_t h, int64_t heads) {
+    return layer->head_map == LA_TILED ? h % heads : h * heads / layer->heads;
+}
+
+/* Whether out[b][t][j][i] depends on the element: by the recurrence, nothing else. */
+static int out_depends(const Problem *problem, const Fault *fault, int64_t t, int64_t j,
+                       int64_t i) {
+    const la_layer *layer = &problem->layer;
+    int more = layer->q_heads > layer->heads;
+    int64_t h = more ? j * layer->heads / layer->q_heads : j;
+    switch (fault->tensor) {
+    case IN_Q: return t == fault->t && (more ? j : head_of(layer, h, layer->q_heads)) == fault->h;
+    case IN_K: return t >= fault->t && head_of(layer, h, layer->k_heads) == fault->h;
+    case IN_V: return t >= fault->t && h == fault->h && i == fault->i;
+    case IN_GATE: return t >= fault->t && h == fault->h;
+    case IN_BETA:
+        return t >= fault->t && h == fault->h && (problem->beta.width == 1 || i == fault->i);
+    default: return h == fault->h && i == fault->i;
+    }
+}
+
+/* Whether the final S[r][i] of head h does. Delta rules read a whole column at each write. */
+static int state_depends(const Problem *problem, const Fault *fault, int64_t h, int64_t r,
+                         int64_t i) {
+    int delta = problem->layer.write == LA_WRITE_DELTA;
+    switch (fault->tensor) {
+    case IN_Q: return 0;
+    case IN_K:
+        return head_of(&problem->layer, h, problem->layer.k_heads) == fault->h &&
+               (delta || r == fault->i);
+    case IN_V: return h == fault->h && i == fault->i;
+    case IN_GATE: return h == fault->h;
+    case IN_BETA: return h == fault->h && (problem->beta.width == 1 || i == fault->i);
+    default: return h == fault->h && i == fault->i && (delta || r == fault->t);
+    }
+}
+
+static float *fault_element(const Problem *problem, const Fault *fault) {
+    la_out views[INPUTS];
+    int64_t heads[INPUTS], at;
+    if (fault->tensor == IN_STATE) {
+        at = oracle_state_index(&problem->layer, fault->h, fault->t, fault->i);
+        return problem->state_start + fault->b * problem->call.state_in_stride + at;
+    }
+    problem_inputs(problem, views, heads);
+    return out_row(&views[fault->tensor], fault->b, fault->t, fault->h) + fault->i;
+}
+
+/* NaN where the recurrence has it; not finite where it has an infinity; the same bits elsewhere. */
+static int is_as_expected(const Fault *fault, int depends, float got, float without) {
+    if (depends && isnan(fault->value)) {
+        return isnan(got);
+    }
+    return depends ? !isfinite(got) : memcmp(&got, &without, sizeof got) == 0;
+}
+
+static void check_fault_in_out(const Problem *problem, const Fault *fault,
+                               const Result *without) {
+    Result got = result_take(problem);
+    int64_t b, t, j, i, heads = oracle_out_heads(&problem->layer);
+    size_t n = 0, wrong = 0;
+    int64_t at[4] = {0, 0, 0, 0};
+    for (b = 0; b < problem->spec.B; b++) {
+        for (t = 0; t < problem->spec.T; t++) {
+            for (j = 0; j < heads; j++) {
+                for (i = 0; i < problem->spec.dv; i++, n++) {
+                    int depends = b == fault->b && out_depends(problem, fault, t, j, i);
+                    if (!is_as_expected(fault, depends, got.out[n], without->out[n]) &&
+                        wrong++ == 0) {
+                        at[0] = b, at[1] = t, at[2] = j, at[3] = i;
+                    }
+                }
+            }
+        }
+    }
+    CHECK(wrong == 0,
+          "%g in tensor %d [b %d][t %d][h %d][%d]: %zu outputs wrong, first "
+          "o[b %d][t %d][h %d][%d]: %s",
+          (double)fault->value, fault->tensor, (int)fault->b, (int)fault->t, (int)fault->h,
+          (int)fault->i, wrong, (int)at[0], (int)at[1], (int)at[2], (int)at[3],
+          problem_text(problem));
+    result_free(&got);
+}
+
+static void check_fault_in_state(const Problem *problem, const Fault *fault,
+                                 const Result *without) {
+    const la_layer *layer = &problem->layer;
+    int64_t b, h, r, i, n, wrong = 0, at[4] = {0, 0, 0, 0};
+    Result got = result_take(problem);
+    for (b = 0; b < problem->spec.B; b++) {
+        for (h = 0; h < layer->heads; h++) {
+            for (r = 0; r < layer->dim_k; r++) {
+                for (i = 0; i < layer->dim_v; i++) {
+                    int depends = b == fault->b && state_depends(problem, fault, h, r, i);
+                    n = b * (int64_t)la_state_floats(layer) + oracle_state_index(layer, h, r, i);
+                    if (!is_as_expected(fault, depends, got.state[n], without->state[n]) &&
+                        wrong++ == 0) {
+                        at[0] = b, at[1] = h, at[2] = r, at[3] = i;
+                    }
+                }
+            }
+        }
+    }
+    CHECK(wrong == 0,
+          "%g in tensor %d [b %d][t %d][h %d][%d]: %d states wrong, first "
+          "S[b %d][h %d][%d][%d]: %s",
+          (double)fault->value, fault->tensor, (int)fault->b, (int)fault->t, (int)fault->h,
+          (int)fault->i, (int)wrong, (int)at[0], (int)at[1], (int)at[2], (int)at[3],
+          problem_text(problem));
+    result_free(&got);
+}
+
+static int fault_draw(const Problem *problem, Tensor tensor, int64_t t, float value,
+                      Fault *fault) {
+    la_out views[INPUTS];
+    int64_t heads[INPUTS];
+    problem_inputs(problem, views, heads);
+    fault->tensor = tensor;
+    fault->value = value;
+    fault->b = random_below((int)problem->spec.B);
+    if (tensor == IN_STATE) {
+        fault->h = random_below((int)problem->spec.H);
+        fault->t = random_below((int)problem->spec.dk);
+        fault->i = random_below((int)problem->spec.dv);
+        return problem->state_start != NULL;
+    }
+    if (views[tensor].data == NULL) {
+        return 0;
+    }
+    fault->h = random_below((int)heads[tensor]);
+    fault->t = t;
+    fault->i = random_below((int)views[tensor].width);
+    return 1;
+}
+
+static void check_fault(Problem *problem, const Way *way, const Fault *fault,
+                        const Result *without) {
+    float *element = fault_element(problem, fault), before = *element;
+    *element = fault->value;
+    if (problem_run(problem, way)) {
+        check_fault_in_out(problem, fault, without);
+        check_fault_in_state(problem, fault, without);
+    }
+    *element = before;
+}
+
+static void check_faults(Problem *problem, const Way *way) {
+    static const float values[] = {NAN, INFINITY};
+    const int64_t T = problem->spec.T, tokens[] = {0, 1, 6, 7, T - 2, T - 1};
+    Result without;
+    Tensor tensor;
+    Fault fault;
+    int n, v;
+    if (!problem_run(problem, way)) {
+        return;
+    }
+    without = result_take(problem);
+    for (tensor = IN_Q; tensor < TENSORS; tensor++) {
+        for (v = 0; v < COUNT(values); v++) {
+            for (n = 0; n < (tensor == IN_STATE ? 2 : COUNT(tokens)); n++) {
+                if (fault_draw(problem, tensor, tokens[n], values[v], &fault)) {
+                    check_fault(problem, way, &fault, &without);
+                }
+            }
+        }
+    }
+    result_free(&without);
+}
+
+static void check_fault_case(const Spec *spec) {
+    Problem *problem = problem_new(spec);
+    Way way;
+    int w;
+    problem->note = "fault";
+    for (w = 0; next_way(w, &way); w++) {
+        check_faults(problem, &way);
+    }
+    problem_free(problem);
+}
+
+TEST(promise_7_local_faults) {
+    int i;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = case_spec(i, 19);
+        spec.B = 2;
+        spec.H = 4;
+        spec.Hk = 2;
+        spec.beta = i % 2 ? BETA_CHANNEL : BETA_TOKEN;
+        check_fault_case(&spec);
+        spec.Hq = 8; /* two query heads read one state */
+        check_fault_case(&spec);
+        spec.Hq = 2;
+        spec.head_map = LA_TILED;
+        spec.beta = BETA_NONE;
+        spec.states = STATES_OUT;
+        check_fault_case(&spec);
+    }
+}
+
+/* -inf multiplies by 0: a NaN in the state stays. And no gate makes a fault of another head. */
+TEST(promise_7_local_faults_with_strong_gates) {
+    static const Gate gates[] = {GATE_STRONG, GATE_MIXED, GATE_EDGES};
+    int i, g;
+    for (i = 0; i < CASES; i++) {
+        for (g = 0; g < COUNT(gates); g++) {
+            Spec spec = case_spec(i, 19);
+            if (spec.gate != GATE_NONE) {
+                spec.gate = gates[g];
+                check_fault_case(&spec);
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- 8 plain */
+
+static void scale_values(Problem *problem, float factor) {
+    int64_t b, t, h, i;
+    size_t n;
+    for (b = 0; b < problem->spec.B; b++) {
+        for (t = 0; t < problem->spec.T; t++) {
+            for (h = 0; h < problem->spec.H; h++) {
+                for (i = 0; i < problem->spec.dv; i++) {
+                    out_row(&problem->v, b, t, h)[i] *= factor;
+                }
+            }
+        }
+    }
+    for (n = 0; n < problem->state_floats; n++) {
+        problem->state_start[n] *= factor;
+    }
+}
+
+static void scale_floats(float *data, size_t count, float factor) {
+    while (count-- > 0) {
+        data[count] *= factor;
+    }
+}
+
+static void check_powers_of_two(Problem *problem, const Way *way) {
+    static const float factors[] = {2, 0.25f, 1099511627776.0f, -1};
+    Result want;
+    int n;
+    if (!problem_run(problem, way)) {
+        return;
+    }
+    want = result_take(problem);
+    for (n = 0; n < COUNT(factors); n++) {
+        scale_values(problem, factors[n]);
+        problem_run(problem, way);
+        scale_values(problem, 1 / factors[n]);
+        scale_floats(want.out, want.out_floats, factors[n]);
+        scale_floats(want.state, want.state_floats, factors[n]);
+        check_same_result(problem, &want);
+        scale_floats(want.out, want.out_floats, 1 / factors[n]);
+        scale_floats(want.state, want.state_floats, 1 / factors[n]);
+    }
+    problem->layer.scale *= 0.5f;
+    problem_run(problem, way);
+    problem->layer.scale *= 2;
+    scale_floats(want.out, want.out_floats, 0.5f);
+    check_same_result(problem, &want);
+    result_free(&want);
+}
+
+TEST(promise_8_plain_powers_of_two_are_exact) {
+    int i, w;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = case_spec(i, 37);
+        Problem *problem = problem_new(&spec);
+        Way way;
+        problem->note = "times a power of two";
+        for (w = 0; next_way(w, &way); w++) {
+            check_powers_of_two(problem, &way);
+        }
+        problem_free(problem);
+    }
+}
+
+static double norm(const float *x, size_t count) {
+    double sum = 0;
+    while (count-- > 0) {
+        sum += (double)x[count] * (double)x[count];
+    }
+    return sqrt(sum);
+}
+
+/* |whole - (a + b)| within what promise 1 allows the three of them. */
+static void check_sum(const Problem *problem, const float *whole, const float *a, const float *b,
+                      size_t count, double size) {
+    double error = 0, limit = 1e-6 * sqrt((double)problem->spec.T);
+    size_t i;
+    for (i = 0; i < count; i++) {
+        double difference = (double)whole[i] - ((double)a[i] + (double)b[i]);
+        error += difference * difference;
+    }
+    size += norm(whole, count) + norm(a, count) + norm(b, count);
+    CHECK(sqrt(error) <= limit * size, "error %g, limit %g: %s", sqrt(error), limit * size,
+          problem_text(problem));
+}
+
+/* f(v, S) = f(v, 0) + f(0, S). */
+static void check_linear(Problem *problem, const Problem *fresh, const Way *way) {
+    Result whole, values, state;
+    double size = 0;
+    int64_t h;
+    problem_run(problem, way);
+    whole = result_take(problem);
+    fill_floats(problem->state_start, problem->state_floats, 0);
+    problem_run(problem, way);
+    values = result_take(problem);
+    scale_values(problem, 0);
+    copy_state_in(fresh, problem);
+    problem_run(problem, way);
+    state = result_take(problem);
+    copy_inputs(fresh, problem);
+    for (h = 0; h < problem->spec.H; h++) {
+        size += 3 * problem->want.size[h];
+    }
+    check_sum(problem, whole.out, values.out, state.out, whole.out_floats, size);
+    check_sum(problem, whole.state, values.state, state.state, whole.state_floats, 0);
+    CHECK(norm(values.out, values.out_floats) > 0 && norm(state.out, state.out_floats) > 0,
+          "nothing was compared: %s", problem_text(problem));
+    result_free(&whole);
+    result_free(&values);
+    result_free(&state);
+}
+
+TEST(promise_8_plain_linear_in_values_and_state) {
+    int i, w;
+    for (i = 0; i < CASES; i++) {
+        Spec spec = case_spec(i, 37);
+        Problem *problem = problem_new(&spec), *fresh = problem_new(&spec);
+        Way way;
+        copy_inputs(problem, fresh);
+        copy_state_in(problem, fresh);
+        problem->note = "linear";
+        for (w = 0; next_way(w, &way); w++) {
+            check_linear(problem, fresh, &way);
+        }
+        problem_free(problem);
+        problem_free(fresh);
+    }
+}
