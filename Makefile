@@ -22,6 +22,7 @@ SCRIPTS = $(wildcard .ci/run tests/*.sh tests/*/*.sh)
 SOURCES = $(wildcard include/*.h examples/*.[ch] bench/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
 VALGRIND_TESTS = promise
+RUN_attend = --help
 RUN_text_memory = README.md
 # Bits are compared on purpose; tensors and sizes are parameters of one type.
 TIDY = -*,bugprone-*,clang-analyzer-*,-bugprone-suspicious-memory-comparison,$\

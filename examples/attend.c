@@ -7,7 +7,8 @@
  * options or the files, said in one line that names the option, and nothing is written.
  */
 #if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200112L /* a monotonic clock, stat and threads beside plain C99 */
+/* NOLINTNEXTLINE(bugprone-reserved-identifier): a monotonic clock, stat and threads */
+#define _POSIX_C_SOURCE 200112L
 #endif
 #define LA_IMPLEMENTATION
 #include "linear_attention.h"
@@ -71,7 +72,7 @@ static const option options[O_COUNT] = {
     {"--norm-out", OUTPUT, NORMALISED, 0, 0, 0, 0, "F", "the final normaliser"},
     {"--max-in", INPUT, FAVOR, 0, O_STATE_IN, 0, 0, "F", "its running maximum [B,H]"},
     {"--max-out", OUTPUT, FAVOR, 0, 0, 0, 0, "F", "the final running maximum"},
-    {"--lengths", INPUT, ALL, 0, 0, 0, 0, "F", "tokens of each sequence [B], int32 or int64; T"},
+    {"--lengths", INPUT, ALL, 0, 0, 0, 0, "F", "tokens (bidirectional: keys) of each [B]; all"},
     {"--form", CHOICE, ALL, 0, 0, 0, 0, "auto|parallel|recurrent|chunkwise", "auto"},
     {"--chunk", INTEGER, ALL, 0, 0, 0, 1024, "N", "of the chunkwise form; 0: the library's choice"},
     {"--isa", CHOICE, ALL, 0, 0, 0, 0, "auto|scalar|avx2|avx512|neon", "auto"},
@@ -166,8 +167,9 @@ static void help(void)
     }
     puts("\nAfter a semicolon stands what holds when the option is absent.");
     printf("Variants:");
-    for (int v = LA_ELU; v <= LA_GATED_DELTANET; ++v) printf(" %s", la_variant_name((la_variant)v));
-    puts("\nB sequences of T tokens (S keys), Hq, Hk and H heads of q, k and v; r rows of a state.");
+    for (int v = LA_ELU; v <= LA_GATED_DELTANET; ++v)
+        printf(" %s", la_variant_name((la_variant)v));
+    puts("\nB sequences, T tokens, S keys; Hq, Hk, H heads of q, k, v; r rows of a state.");
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
@@ -274,7 +276,7 @@ static void check_outputs(const job *j)
         if (options[o].kind != OUTPUT || !given(j, o)) continue;
         if (!*j->set[o].text) refuse(o, "an empty file name");
         for (int other = 0; other < O_COUNT; ++other) {
-            const int clash = other == O_COMPARE || (options[other].kind == OUTPUT && other < o);
+            const int clash = other == O_COMPARE || (other < o && options[other].kind == OUTPUT);
             if (clash && given(j, other) && strcmp(j->set[o].text, j->set[other].text) == 0)
                 refuse(o, "the same file as %s", options[other].name);
         }
@@ -288,9 +290,8 @@ static void load(job *j, int o)
     tensor *t = &j->in[o];
     const char *path = j->set[o].text, *error = npy_read(path, &t->file);
     if (error) refuse(o, "%s: %s", path, error);
-    if (npy_is_float(t->file.type) != (o != O_LENGTHS))
-        refuse(o, "%s: has type %s, needs %s", path, npy_type_name(t->file.type),
-               o == O_LENGTHS ? "<i4 or <i8" : "<f4 or <f8");
+    if (o != O_LENGTHS && !npy_is_float(t->file.type))
+        refuse(o, "%s: has type %s, needs <f4 or <f8", path, npy_type_name(t->file.type));
     if (o == O_LENGTHS || o == O_COMPARE) return; /* read from the file's own bytes */
     t->data = npy_floats(&t->file);
     if (!t->data) refuse(o, "%s: not enough memory", path);
@@ -397,19 +398,22 @@ static la_in gate(const job *j, int o, int64_t channels)
     return la_bthd(t->data, v[1], v[2], t->file.rank == 4 ? channels : 1);
 }
 
+/* Whole numbers of any type. Bidirectional: of keys, every query is answered. */
 static int64_t *read_lengths(const job *j)
 {
     const npy_array *file = &j->in[O_LENGTHS].file;
-    const int64_t batch = j->call.batch, tokens = j->call.tokens;
+    const int64_t batch = j->call.batch;
+    const int64_t limit = j->layer.bidirectional ? j->call.keys : j->call.tokens;
     int64_t *lengths;
     if (!given(j, O_LENGTHS)) return NULL;
     want_shape(j, O_LENGTHS, 1, &batch);
     lengths = (int64_t *)need(O_LENGTHS, file->count, sizeof *lengths);
     for (size_t b = 0; b < file->count; ++b) {
-        lengths[b] = npy_int(file, b);
-        if (lengths[b] < 0 || lengths[b] > tokens)
-            refuse(O_LENGTHS, "%s: %lld is outside 0 .. %lld", j->set[O_LENGTHS].text,
-                   (long long)lengths[b], (long long)tokens);
+        const double length = npy_double(file, b);
+        if (!(length >= 0 && length <= (double)limit && floor(length) == length))
+            refuse(O_LENGTHS, "%s: %.10g is no whole number in 0 .. %lld",
+                   j->set[O_LENGTHS].text, length, (long long)limit);
+        lengths[b] = (int64_t)length;
     }
     return lengths;
 }
@@ -488,8 +492,9 @@ static void set_call(job *j)
     call->v = la_bthd(j->in[O_V].data, k[1], j->layer.heads, j->layer.dim_v);
     call->log_decay = gate(j, O_LOG_DECAY, j->layer.dim_k);
     call->beta = gate(j, O_BETA, j->layer.dim_v);
-    call->lengths = j->lengths = read_lengths(j);
+    j->lengths = read_lengths(j);
     if (j->layer.bidirectional) call->key_lengths = j->lengths;
+    else call->lengths = j->lengths;
     set_positions(j);
 }
 

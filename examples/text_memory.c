@@ -11,7 +11,8 @@
  * So one causal call over many bytes is an honest online prediction.
  */
 #if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
-#define _POSIX_C_SOURCE 200112L /* a monotonic clock, and whether there is a terminal */
+/* NOLINTNEXTLINE(bugprone-reserved-identifier): a monotonic clock; is there a terminal? */
+#define _POSIX_C_SOURCE 200112L
 #endif
 #define LA_IMPLEMENTATION
 #include "linear_attention.h"
@@ -31,8 +32,7 @@ enum {
     VALUE = 64,     /* dv                                      */
     CONTEXT = 3,    /* a key is the code of the last 3 bytes   */
     CALL = 256,     /* bytes per call                          */
-    BYTES = 256,    /* different bytes                         */
-    WIDTH = HEADS * VALUE
+    BYTES = 256     /* different bytes                         */
 };
 
 /* The same for every variant. */
@@ -109,24 +109,24 @@ static void to_unit_length(float *x, int count)
 
 /* The code of the bytes that end before `end`: the sum of the codes of the last one, two and three,
    so that contexts with the same ending are alike. */
-static void context_code(float *code, const unsigned char *bytes, size_t end)
+static void context_code(float code[HEADS][KEY], const unsigned char *bytes, size_t end)
 {
     uint64_t name = 0;
-    memset(code, 0, HEADS * KEY * sizeof *code);
+    memset(code, 0, sizeof(float[HEADS][KEY]));
     for (size_t back = 1; back <= CONTEXT && back <= end; ++back) {
         name = scramble(name << 9 | bytes[end - back]);
-        add_code(code, HEADS * KEY, name);
+        for (uint64_t h = 0; h < HEADS; ++h) add_code(code[h], KEY, name + h);
     }
-    for (int h = 0; h < HEADS; ++h) to_unit_length(code + h * KEY, KEY);
+    for (int h = 0; h < HEADS; ++h) to_unit_length(code[h], KEY);
 }
 
 /* ---- one prediction -------------------------------------------------------------------------- */
 
 typedef struct predictor {
-    float values[BYTES][WIDTH];  /* the code of each byte */
-    float columns[WIDTH][BYTES]; /* the same, transposed */
+    float values[BYTES][HEADS][VALUE];  /* the code of each byte            */
+    float columns[HEADS][VALUE][BYTES]; /* the same, transposed             */
     float scores[BYTES];
-    double counts[BYTES], total; /* order-0 frequencies, from 1 each */
+    double counts[BYTES], total;        /* order-0 frequencies, from 1 each */
 } predictor;
 
 static void start_predictor(predictor *p)
@@ -135,22 +135,25 @@ static void start_predictor(predictor *p)
     p->total = BYTES;
     for (int b = 0; b < BYTES; ++b) {
         p->counts[b] = 1;
-        add_code(p->values[b], WIDTH, scramble((uint64_t)b) ^ 1);
-        for (int h = 0; h < HEADS; ++h) to_unit_length(p->values[b] + h * VALUE, VALUE);
-        for (int e = 0; e < WIDTH; ++e) p->columns[e][b] = p->values[b][e];
+        for (int h = 0; h < HEADS; ++h) {
+            add_code(p->values[b][h], VALUE, ~(uint64_t)(b * HEADS + h));
+            to_unit_length(p->values[b][h], VALUE);
+            for (int e = 0; e < VALUE; ++e) p->columns[h][e][b] = p->values[b][h][e];
+        }
     }
 }
 
 /* How much the layer's output is like each byte's code. Each head is brought to unit length first,
    as these layers do with a norm behind the attention. */
-static void score(predictor *p, const float *out)
+static void score(predictor *p, float out[HEADS][VALUE])
 {
-    float unit[WIDTH];
-    memcpy(unit, out, sizeof unit);
     memset(p->scores, 0, sizeof p->scores);
-    for (int h = 0; h < HEADS; ++h) to_unit_length(unit + h * VALUE, VALUE);
-    for (int e = 0; e < WIDTH; ++e)
-        for (int b = 0; b < BYTES; ++b) p->scores[b] += unit[e] / HEADS * p->columns[e][b];
+    for (int h = 0; h < HEADS; ++h) {
+        to_unit_length(out[h], VALUE);
+        for (int e = 0; e < VALUE; ++e)
+            for (int b = 0; b < BYTES; ++b)
+                p->scores[b] += out[h][e] / HEADS * p->columns[h][e][b];
+    }
 }
 
 /* Prices the byte that came, then counts it. */
@@ -174,7 +177,7 @@ static void account(predictor *p, double frequencies, int byte, result *r)
 typedef struct memory {
     la_layer layer;
     la_call call;
-    float q[CALL][HEADS * KEY], k[CALL][HEADS * KEY], v[CALL][WIDTH], out[CALL][WIDTH];
+    float q[CALL][HEADS][KEY], k[CALL][HEADS][KEY], v[CALL][HEADS][VALUE], out[CALL][HEADS][VALUE];
     float log_decay[HEADS], beta[CALL][HEADS];
     float *state;
 } memory;
@@ -199,12 +202,12 @@ static void start_memory(memory *m, const row *kind)
     memset(m, 0, sizeof *m);
     must(la_layer_init(&m->layer, kind->variant, HEADS, KEY, VALUE));
     must(la_call_init(&m->call, &m->layer, 1, CALL));
-    m->call.q = la_bthd(m->q[0], CALL, HEADS, KEY);
-    m->call.k = la_bthd(m->k[0], CALL, HEADS, KEY);
-    m->call.v = la_bthd(m->v[0], CALL, HEADS, VALUE);
-    m->call.out = la_bthd_out(m->out[0], CALL, HEADS, VALUE);
+    m->call.q = la_bthd(m->q[0][0], CALL, HEADS, KEY);
+    m->call.k = la_bthd(m->k[0][0], CALL, HEADS, KEY);
+    m->call.v = la_bthd(m->v[0][0], CALL, HEADS, VALUE);
+    m->call.out = la_bthd_out(m->out[0][0], CALL, HEADS, VALUE);
     set_gates(m, kind);
-    m->state = (float *)calloc(la_state_floats(&m->layer), sizeof *m->state);
+    m->state = (float *)calloc(la_state_floats(&m->layer) + 1, sizeof *m->state);
     m->call.state_out = m->state;
     m->call.workspace_size = la_workspace_size(&m->layer, &m->call);
     m->call.workspace = malloc(m->call.workspace_size + 1);
@@ -377,9 +380,9 @@ static unsigned draw(uint64_t *seed, unsigned below)
 /* Lines like QM=dk. Each repeats what a name stands for, or, three times in ten, changes it. */
 static text make_bindings(void)
 {
-    static unsigned char bytes[LINES * LINE];
+    static unsigned char bytes[LINES][LINE];
     unsigned char line[NAMES][LINE];
-    text input = {"Bindings that change", bytes, sizeof bytes};
+    text input = {"Bindings that change", bytes[0], sizeof bytes};
     uint64_t seed = 1;
     for (int i = 0; i < NAMES; ++i) {
         line[i][0] = (unsigned char)('A' + i % 26); /* no two names are the same */
@@ -395,7 +398,7 @@ static text make_bindings(void)
             chosen[3] = (unsigned char)('a' + draw(&seed, 26));
             chosen[4] = (unsigned char)('a' + draw(&seed, 26));
         }
-        memcpy(bytes + n * LINE, chosen, LINE);
+        memcpy(bytes[n], chosen, LINE);
     }
     return input;
 }

@@ -1,3 +1,162 @@
+/* linear_attention.h - linear attention for C: every form, any gate, at the speed of the machine
+ * Version 0.1.0. MIT licence, at the end of this file. C99 (and C++11), libc and libm, no other
+ * files.
+ *
+ * [LA-0] QUICK START
+ *
+ * In exactly one source file, before the include, `#define LA_IMPLEMENTATION`. Then, for a layer
+ * of 4 heads with keys of 64 and values of 64 channels, over one sequence of T tokens, all packed
+ * [T][4][64]:
+ *
+ *     #define LA_IMPLEMENTATION
+ *     #include "linear_attention.h"
+ *
+ *     la_layer layer;                       what the layer is
+ *     la_call call;                         one forward
+ *     la_layer_init(&layer, LA_GATED_DELTANET, 4, 64, 64);
+ *     la_call_init(&call, &layer, 1, T);
+ *     call.q = la_bthd(q, T, 4, 64);
+ *     call.k = la_bthd(k, T, 4, 64);
+ *     call.v = la_bthd(v, T, 4, 64);
+ *     call.log_decay = la_bthd(g, T, 4, 1); one gate per token and head: the logarithm, <= 0
+ *     call.beta = la_bthd(beta, T, 4, 1);   after the sigmoid
+ *     call.out = la_bthd_out(out, T, 4, 64);
+ *     call.state_in = call.state_out = state;               la_state_floats(&layer) floats
+ *     call.workspace_size = la_workspace_size(&layer, &call);
+ *     call.workspace = malloc(call.workspace_size);         once: prefill and decoding share it
+ *     if (la_forward(&layer, &call) != LA_OK) ...           T = 1 is a decode step
+ *
+ * CONTENTS (search for the tag)
+ *
+ *     [LA-1]  MANUAL              [LA-4]  INSTRUCTION SETS    [LA-8]   DISPATCH
+ *     [LA-2]  DECLARATIONS        [LA-5]  VECTOR LAYER        [LA-9]   PUBLIC FUNCTIONS
+ *     [LA-3]  IMPLEMENTATION      [LA-6]  PRIMITIVES          [LA-10]  REFERENCES, LICENCE
+ *                                 [LA-7]  ENGINE
+ *
+ * ================================================================================================
+ * [LA-1] MANUAL
+ * ================================================================================================
+ *
+ * THE RECURRENCE. Per head, with a state S [dk][dv] and alpha_t = exp(log_decay_t):
+ *
+ *     S'  = alpha_t S                                   forget first
+ *     u_t = beta_t v_t                                  additive write
+ *     u_t = beta_t (v_t - S'^T k_t)                     delta write: the error of the DECAYED state
+ *     S   = S' + k_t u_t^T
+ *     o_t = scale S^T q_t                               read AFTER the write
+ *
+ * VARIANTS are settings of these axes; la_layer_init knows the table.
+ *
+ *     variant             write     decay               source (arXiv)
+ *     LA_RETNET           additive  per head, required  Sun et al. 2023, 2307.08621, eq. 6
+ *     LA_DELTANET         delta     none                Yang et al. 2024, 2406.06484;
+ *                                                       Schlag et al. 2021, 2102.11174
+ *     LA_GATED_DELTANET   delta     per token           Yang et al. 2024, 2412.06464, eq. 10
+ *
+ * The decay column is what is usual; a call may bring any decay, or none unless it is required:
+ * DeltaNet with decay is Gated DeltaNet. LA_ELU, LA_FAVOR, LA_COSFORMER, LA_LIGHTNING and LA_GLA
+ * are reserved.
+ *
+ * TENSORS are float32 views: a pointer, strides in elements, and the width of a row, whose
+ * elements are contiguous. la_bthd and la_bhtd make packed views. Strides may be anything, 0 (the
+ * row repeats) and negative included; for `out` they must keep its rows apart. No pointer needs
+ * any alignment beyond a float's.
+ *
+ *     q, k          [B][T][Hq][dk], [B][T][Hk][dk]
+ *     v             [B][T][H][dv]                H states per sequence
+ *     out           [B][T][max(H, Hq)][dv]
+ *     log_decay     width 1 ([B][T][H], or [H] by la_per_head), natural logarithm, -inf .. 0
+ *     beta          width 1 ([B][T][H]) or dv ([B][T][H][dv]), after the sigmoid, usually 0 .. 2;
+ *                   absent = 1
+ *
+ * A gate of -inf multiplies by exactly 0 (a NaN in the state stays: IEEE rules). Positive gates
+ * grow and NaN gates poison their head from that token on: neither is an error.
+ *
+ * HEADS. Hk divides H; Hq divides H or is a multiple of it. State h uses key head floor(h Hk / H)
+ * and query head floor(h Hq / H) (LA_GROUPED), or h mod Hk and h mod Hq (LA_TILED, as in ggml
+ * files). With Hq > H several query heads read one state: query head j reads state floor(j H /
+ * Hq), in both maps.
+ *
+ * SCALE multiplies q . k, alike in every form. It is 1 unless set: Qwen3-Next, Kimi, GLA and ONNX
+ * use dk^-1/2, and there the caller sets layer.scale. L2 NORMALISATION of q and k (before scale)
+ * is off unless set: LA_L2_SUM is x / sqrt(sum x^2 + l2_eps), LA_L2_MAX is x / max(|x|, l2_eps)
+ * as in ggml.
+ *
+ * STATE. One per sequence: H heads, each S [dk][dv] (LA_KV, the default) or [dv][dk] (LA_VK, as
+ * in ggml, Mamba and mlx files; the better one for decoding). la_state_floats says how many
+ * floats that is, the strides of the call how far apart two sequences' states are,
+ * la_state_convert turns one layout into the other. state_in null is an empty state; state_out
+ * null discards it; both may be the same buffer.
+ *
+ * FORMS all compute the same; results agree to rounding.
+ *
+ *     LA_RECURRENT    token by token, the state in place; splitting a sequence over calls changes
+ *                     no bit.
+ *     LA_CHUNKWISE    chunk = 0: the fastest kernel, two tokens to a visit of the state. chunk = C
+ *                     in 1 .. 1024: C tokens share one, all C (C + 1) / 2 scores are formed.
+ *     LA_PARALLEL     all tokens in one chunk: T^2 work, and a workspace that grows with T.
+ *     LA_AUTO         recurrent for a few tokens, else chunkwise.
+ *
+ * A flop is a multiplication or an addition. Per token and head an additive rule needs 4 dk dv, a
+ * delta rule 6 dk dv, and 2 dk dv more for each query head beyond the first; the recurrent form 2
+ * dk dv more.
+ *
+ * MEMORY. No heap: the caller brings a workspace of la_workspace_size bytes per thread. That of
+ * the recurrent and chunkwise forms (and LA_AUTO) does not grow with batch or tokens. At most 4
+ * KiB of stack. Outputs may not overlap inputs, each other or the workspace, but for state_out ==
+ * state_in.
+ *
+ * THREADS. The library owns none. A call with thread_count = n is made by n threads, each with
+ * its own thread_index 0 .. n - 1 and its own workspace, all else alike; they need no order and
+ * no lock. The unit of work is (sequence, head, block of value columns), so one head can occupy
+ * several threads.
+ *
+ *     #pragma omp parallel num_threads(n)
+ *     { la_call mine = call; mine.thread_index = omp_get_thread_num(); mine.thread_count = n;
+ *       mine.workspace = workspaces + mine.thread_index * size; la_forward(&layer, &mine); }
+ *
+ * la_forward_openmp is that, compiled in with -fopenmp. Different calls may run at the same time.
+ *
+ * ERRORS. Everything is checked before anything is written: an error means that nothing was.
+ * la_check names the field. T = 0 is no error; it hands the state through.
+ *
+ * SIMD. Plain `cc -O2` builds the AVX2+FMA kernels next to the portable ones; the processor
+ * chooses at run time, call.isa can. Floating-point control bits are the caller's and are never
+ * changed.
+ *
+ * NUMERICS. For any gate in [-inf, 0], as long as no magnitude exceeds 1e30 and beta |k|^2 <= 2,
+ * every form keeps |o - o64| <= c max(|o64|, N) per sequence and head, with c = 1e-6 sqrt(T) (at
+ * least 6e-8 T where a gate lies in (-1e-5, 0)) and N = the size that the output would have
+ * without cancellation: the root of sum over t of (scale |q_t| |S_t|)^2 / dk. The final state
+ * keeps the same against |S64|. o64 is a float64 recurrence on the same float32 inputs. Measured
+ * at T = 2048: about 2e-7.
+ *   - Decays are products over the tokens between, never differences of sums: strong gates lose
+ *   nothing. - o_t does not depend, in any bit, on later tokens; nor on threads, other sequences,
+ *   strides, alignment
+ *     or what the buffers held before. (LA_AUTO and chunk = 0 may look at T.)
+ *   - A NaN or infinity reaches its own head, from its token on, and nothing else. An infinite
+ *   entry of the
+ *     state may become NaN.
+ *
+ * OPTIONS, each to be defined before the include that has LA_IMPLEMENTATION; LA_STATIC in every
+ * file.
+ *
+ *     LA_IMPLEMENTATION    compile the implementation here; plain includes may come before or after
+ *     LA_STATIC            all functions static: a private copy; one program can hold several
+ *     LA_NO_SIMD           only the portable kernels; nothing is included twice
+ *     LA_SELF              this file's name in quotes, for a renamed copy: it includes itself
+ *
+ * C++ compiles it as it is (C++11 and later), declarations being extern "C".
+ */
+
+#if defined(LAI_PASS) && LA_VERSION != 100 /* the file that is including itself was another one */
+#error "linear_attention.h found another version of itself: see LA_SELF"
+#endif
+
+/* ================================================================================================
+ * [LA-2] DECLARATIONS
+ * ============================================================================================== */
+
 #ifndef LA_H
 #define LA_H
 
@@ -21,27 +180,27 @@ extern "C" {
 /* What a call answers. 0 is success; an error means that nothing at all was written. */
 typedef enum la_status {
     LA_OK = 0,
-    LA_E_NULL = -1,        /* a required pointer is null                                      */
-    LA_E_STRUCT = -2,      /* struct_size is not this version's: use the initialiser          */
-    LA_E_VARIANT = -3,     /* no such variant, or no such combination of axes                 */
-    LA_E_SIZE = -4,        /* a size is negative, zero where it may not be, or absurd         */
-    LA_E_OVERFLOW = -5,    /* sizes or strides whose product does not fit the address space   */
-    LA_E_HEADS = -6,       /* head counts that do not divide                                  */
-    LA_E_SHAPE = -7,       /* a view's width is neither of those that fit the layer           */
-    LA_E_VALUE = -8,       /* a setting out of its range: NaN scale, negative eps, unknown enum */
-    LA_E_TYPE = -9,        /* an element type that is not supported                           */
-    LA_E_FORM = -10,       /* no such form                                                    */
-    LA_E_CHUNK = -11,      /* chunk outside 0 .. 1024                                         */
-    LA_E_ISA = -12,        /* an instruction set that this build or this machine lacks        */
-    LA_E_DECAY = -13,      /* RetNet or Lightning without log_decay                           */
-    LA_E_OVERLAP = -14,    /* an output overlaps an input, another output or itself           */
-    LA_E_WORKSPACE = -15,  /* workspace shorter than la_workspace_size                        */
-    LA_E_THREADS = -16,    /* thread_index outside 0 .. thread_count - 1                      */
-    LA_E_DIRECTION = -17,  /* a bidirectional layer that only exists causally                 */
-    LA_E_UNSUPPORTED = -18 /* part of the interface, not of this version                      */
+    LA_E_NULL = -1,        /* a required pointer is null                                        */
+    LA_E_STRUCT = -2,      /* struct_size is not this version's: use the initialiser            */
+    LA_E_VARIANT = -3,     /* no such variant, or no such axis                                  */
+    LA_E_SIZE = -4,        /* a size is negative, zero where it may not be, or absurd           */
+    LA_E_OVERFLOW = -5,    /* sizes or strides whose product does not fit the address space     */
+    LA_E_HEADS = -6,       /* head counts that do not divide                                    */
+    LA_E_SHAPE = -7,       /* a view's width does not fit the layer                             */
+    LA_E_VALUE = -8,       /* a setting is out of its range: scale NaN, eps < 0, unknown choice */
+    LA_E_TYPE = -9,        /* an element type that is not supported                             */
+    LA_E_FORM = -10,       /* no such form                                                      */
+    LA_E_CHUNK = -11,      /* chunk is outside 0 .. 1024                                        */
+    LA_E_ISA = -12,        /* an instruction set that this build or this machine lacks          */
+    LA_E_DECAY = -13,      /* this variant needs log_decay                                      */
+    LA_E_OVERLAP = -14,    /* an output overlaps an input, another output or itself             */
+    LA_E_WORKSPACE = -15,  /* the workspace is shorter than la_workspace_size                   */
+    LA_E_THREADS = -16,    /* thread_index is outside 0 .. thread_count - 1                     */
+    LA_E_DIRECTION = -17,  /* this layer exists only causally                                   */
+    LA_E_UNSUPPORTED = -18 /* part of the interface, but not of this version                    */
 } la_status;
 
-/* The presets. Each is one setting of the axes below; la_layer_init knows the table. */
+/* The presets: each is one setting of the axes below. */
 typedef enum la_variant {
     LA_ELU = 1,
     LA_FAVOR,
@@ -53,45 +212,49 @@ typedef enum la_variant {
     LA_GATED_DELTANET
 } la_variant;
 
-/* The axes and switches. Fields that hold them are plain int, so that any bit pattern can be checked. */
-enum { LA_FEATURE_IDENTITY = 0, LA_FEATURE_ELU1, LA_FEATURE_COSFORMER, LA_FEATURE_FAVOR };/* feature map                    */
-enum { LA_WRITE_ADD = 0, LA_WRITE_DELTA };                             /* write rule                     */
-enum { LA_GROUPED = 0, LA_TILED };                                 /* head map: h*Hk/H, or h mod Hk  */
-enum { LA_KV = 0, LA_VK };                                         /* state layout: [r][dv], [dv][r] */
-enum { LA_EPS_ADD = 0, LA_EPS_MAX };                               /* eps: added, or a lower bound   */
-enum { LA_L2_OFF = 0, LA_L2_SUM, LA_L2_MAX };                      /* x/sqrt(|x|^2+eps), x/max(|x|,eps) */
+/* The axes and switches. The fields that hold them are plain int: any value can be checked. */
+/* clang-format off */
+enum { LA_FEATURE_IDENTITY = 0, LA_FEATURE_ELU1, LA_FEATURE_COSFORMER, LA_FEATURE_FAVOR };
+enum { LA_WRITE_ADD = 0, LA_WRITE_DELTA };
+enum { LA_GROUPED = 0, LA_TILED };             /* head map: floor(h Hk / H), or h mod Hk */
+enum { LA_KV = 0, LA_VK };                     /* state layout: [dk][dv], or [dv][dk] */
+enum { LA_EPS_ADD = 0, LA_EPS_MAX };           /* eps is added to the denominator, or bounds it */
+enum { LA_L2_OFF = 0, LA_L2_SUM, LA_L2_MAX };  /* x / sqrt(|x|^2 + l2_eps), x / max(|x|, l2_eps) */
 enum { LA_FAVOR_POSITIVE = 0, LA_FAVOR_HYPERBOLIC, LA_FAVOR_RELU };
-enum { LA_AUTO = 0, LA_PARALLEL, LA_RECURRENT, LA_CHUNKWISE };     /* form                           */
+enum { LA_AUTO = 0, LA_PARALLEL, LA_RECURRENT, LA_CHUNKWISE };
 enum { LA_ISA_AUTO = 0, LA_ISA_SCALAR, LA_ISA_AVX2, LA_ISA_AVX512, LA_ISA_NEON };
-enum { LA_F32 = 0 };                                               /* element type                   */
+enum { LA_F32 = 0 };                           /* element type */
+/* clang-format on */
 
-/* What the layer IS. Set by la_layer_init; then change what differs. */
+/* What the layer IS. la_layer_init sets every field; change afterwards what differs. */
+/* clang-format off */
 typedef struct la_layer {
     size_t struct_size;
-    int feature, write, normalised; /* axes                                                       */
-    int decay_required;             /* 1: a call without log_decay is an error                    */
-    int bidirectional;              /* 1: all keys for all queries; 0: causal                     */
-    int64_t heads;                  /* H: heads of v, of the gates and of the state               */
-    int64_t q_heads, k_heads;       /* Hq divides H or is a multiple of it; Hk divides H          */
+    int feature, write, normalised;
+    int decay_required;       /* 1: a call without log_decay is an error */
+    int bidirectional;        /* 1: all keys for all queries; 0: causal */
+    int64_t heads;            /* H: of v, of the gates and of the state */
+    int64_t q_heads, k_heads; /* Hq divides H or is a multiple of it; Hk divides H */
     int64_t dim_k, dim_v;
     int head_map, state_layout;
-    float scale;    /* multiplies q . k; 1. Qwen3-Next, Kimi, GLA and ONNX use dk^-1/2: set it     */
-    float eps;      /* of the denominator of normalised variants; 0                               */
+    float scale;              /* multiplies q . k; 1 */
+    float eps;                /* of the denominator; 0 */
     int eps_mode;
-    int l2_mode;    /* L2 normalisation of q and k; off                                           */
-    float l2_eps;   /* 1e-6                                                                       */
-    const float *projection;  /* FAVOR+: [features][dk], or one per head by the stride            */
+    int l2_mode;
+    float l2_eps;             /* 1e-6 */
+    const float *projection;  /* FAVOR+: [features][dk], for each head by the stride */
     int64_t projection_head_stride, features;
     int favor_kernel;
     float feature_eps;
-    double horizon;           /* cosFormer: M                                                     */
+    double horizon;           /* cosFormer: M */
 } la_layer;
+/* clang-format on */
 
-/* Views: a pointer, strides in elements (0 repeats a row: it is a real stride), and the row's width. */
+/* A tensor: rows of `width` contiguous elements, and the strides, in elements, from row to row. */
 typedef struct la_in {
     const float *data;
     int64_t batch_stride, token_stride, head_stride;
-    int64_t width; /* contiguous elements of one row                                              */
+    int64_t width;
     int type;
 } la_in;
 
@@ -102,70 +265,102 @@ typedef struct la_out {
     int type;
 } la_out;
 
-/* One forward over B sequences. Set by la_call_init; then fill in the tensors. */
+/* One forward over `batch` sequences. la_call_init sets every field; then fill in the tensors. */
+/* clang-format off */
 typedef struct la_call {
     size_t struct_size;
     int form, isa;
-    int64_t chunk;                     /* of LA_CHUNKWISE: 0 lets the library choose, else 1 .. 1024 */
-    int64_t thread_index, thread_count;
-    int64_t batch, tokens, keys;       /* keys = tokens unless bidirectional                         */
-    la_in q, k, v;                     /* [B][T][Hq][dk]  [B][S][Hk][dk]  [B][S][H][dv]              */
-    la_in log_decay;                   /* width 1: per head or token; width dk: per channel; or none */
-    la_in beta;                        /* width 1 or dv; or none = 1                                 */
-    la_out out;                        /* [B][T][max(H, Hq)][dv]                                     */
-    const float *state_in;             /* or null: empty                                             */
-    float *state_out;                  /* or null: discarded; may be state_in                        */
-    int64_t state_in_stride, state_out_stride; /* floats from one sequence to the next               */
-    const int64_t *lengths, *key_lengths;      /* [B] each; for later versions                       */
-    const int64_t *offsets;                    /* [B + 1]                                            */
-    const int64_t *slots_in, *slots_out;       /* [B]                                                */
-    const int64_t *positions;                  /* [B]                                                */
+    int64_t chunk;                             /* of LA_CHUNKWISE: 0 = automatic, or 1 .. 1024 */
+    int64_t thread_index, thread_count;        /* this call is slice thread_index of thread_count */
+    int64_t batch, tokens, keys;               /* keys = tokens unless bidirectional */
+    la_in q, k, v;
+    la_in log_decay, beta;                     /* data null: absent */
+    la_out out;
+    const float *state_in;                     /* null: empty */
+    float *state_out;                          /* null: discarded; may be state_in */
+    int64_t state_in_stride, state_out_stride; /* floats from one sequence's state to the next's */
+    const int64_t *lengths, *key_lengths;      /* this and the next three lines: later versions */
+    const int64_t *offsets;
+    const int64_t *slots_in, *slots_out;
+    const int64_t *positions;
     void *workspace;
     size_t workspace_size;
 } la_call;
+/* clang-format on */
 
-/* What would run, and what it costs. */
+/* What a call would run, and the least that it costs. */
+/* clang-format off */
 typedef struct la_plan {
     int form, isa;
-    int64_t chunk;           /* tokens that share one visit of the state                          */
+    int64_t chunk;         /* tokens that share one visit of the state */
     const char *kernel;
-    double flops, bytes;     /* of the whole call; bytes = compulsory traffic of inputs, output, states */
-    size_t workspace_size;   /* per thread                                                        */
-    int64_t units;           /* independent pieces of work for the threads                        */
+    double flops;          /* the fewest of any form */
+    double bytes;          /* of the inputs, the output and the states, each once */
+    size_t workspace_size; /* per thread */
+    int64_t units;         /* independent pieces of work */
 } la_plan;
+/* clang-format on */
 
-LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t heads, int64_t dim_k, int64_t dim_v);
+/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2.
+ * Returns LA_E_VARIANT, LA_E_UNSUPPORTED, LA_E_NULL, or what is wrong with the sizes (each 1 ..
+ * 2^20). */
+LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t heads, int64_t dim_k,
+                               int64_t dim_v);
+
+/* Set every field for `batch` >= 1 sequences of `tokens` >= 0: no tensors yet, LA_AUTO, one
+ * thread, packed states. The layer's head counts may still change afterwards, the size of its
+ * state may not. */
 LA_DEF la_status la_call_init(la_call *call, const la_layer *layer, int64_t batch, int64_t tokens);
 
-/* Packed views. [B][T][H][width], [B][H][T][width], and one value per head for every token. */
+/* Packed views: [B][T][H][width], [B][H][T][width], and [H], one number a head for every token. */
 LA_DEF la_in la_bthd(const float *data, int64_t tokens, int64_t heads, int64_t width);
 LA_DEF la_in la_bhtd(const float *data, int64_t tokens, int64_t heads, int64_t width);
 LA_DEF la_in la_per_head(const float *data);
 LA_DEF la_out la_bthd_out(float *data, int64_t tokens, int64_t heads, int64_t width);
 LA_DEF la_out la_bhtd_out(float *data, int64_t tokens, int64_t heads, int64_t width);
 
-LA_DEF size_t la_state_floats(const la_layer *layer);                          /* per sequence; 0 = bad layer */
-LA_DEF size_t la_workspace_size(const la_layer *layer, const la_call *call);   /* bytes per thread, any alignment; 0 = see la_check */
+/* Floats of one sequence's state; 0 for a layer that la_check would refuse. */
+LA_DEF size_t la_state_floats(const la_layer *layer);
+
+/* Bytes of workspace for each thread of the call, at any alignment; 0 where la_check would
+ * refuse. Needs the sizes, the form and the chunk, not the tensors. */
+LA_DEF size_t la_workspace_size(const la_layer *layer, const la_call *call);
+
+/* What la_forward would answer, without doing it; *field (where not null) names what is wrong. */
 LA_DEF la_status la_check(const la_layer *layer, const la_call *call, const char **field);
+
+/* Run the call, or its slice. Writes out and state_out, and the workspace. */
 LA_DEF la_status la_forward(const la_layer *layer, const la_call *call);
-LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan *plan);
+
 #ifdef _OPENMP
-LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call); /* workspace: thread_count x la_workspace_size */
+/* All thread_count slices at once; the workspace holds thread_count times la_workspace_size. */
+LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call);
 #endif
 
-/* States of `count` sequences, packed, from one layout to the other; from and to must not overlap. */
-LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from_layout, const float *from, int to_layout, float *to);
+/* What would run. Needs no tensors. */
+LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan *plan);
 
-LA_DEF la_status la_retnet_log_decay(float *log_decay, int64_t heads);         /* ln(1 - 2^(-5-h)) */
-/* log_decay[i][h] = -exp(A_log[h]) softplus(a[i][h] + dt_bias[h]), i < rows; in place allowed */
-LA_DEF la_status la_gate_log_decay(float *log_decay, const float *a, const float *A_log, const float *dt_bias, int64_t rows, int64_t heads);
-LA_DEF la_status la_sigmoid(float *y, const float *x, int64_t count);          /* in place allowed */
+/* `count` packed states from one layout to another; `to` may not overlap `from`. */
+LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from_layout,
+                                  const float *from, int to_layout, float *to);
+
+/* RetNet's gates: log_decay[h] = ln(1 - 2^(-5-h)), eq. 8 of 2307.08621. */
+LA_DEF la_status la_retnet_log_decay(float *log_decay, int64_t heads);
+
+/* Gates of Gated DeltaNet and Mamba-2 from what a model computes, for `rows` x `heads`:
+ *     log_decay[i][h] = -exp(A_log[h]) softplus(a[i][h] + dt_bias[h])
+ * taken in logarithms: right for any finite input. log_decay may be a. */
+LA_DEF la_status la_gate_log_decay(float *log_decay, const float *a, const float *A_log,
+                                   const float *dt_bias, int64_t rows, int64_t heads);
+
+/* y = 1 / (1 + exp(-x)), for beta; y may be x. */
+LA_DEF la_status la_sigmoid(float *y, const float *x, int64_t count);
 
 LA_DEF const char *la_status_text(la_status status);
-LA_DEF const char *la_variant_name(la_variant variant);                         /* "retnet"; null if unknown */
+LA_DEF const char *la_variant_name(la_variant variant); /* "retnet"; null where unknown */
 LA_DEF la_status la_variant_find(const char *name, la_variant *variant);
-LA_DEF int la_isa_available(int isa);                                           /* 1 or 0 */
-LA_DEF const char *la_isa_name(int isa);                                        /* "avx2"; null if unknown */
+LA_DEF int la_isa_available(int isa);    /* can this build, on this processor, run it? */
+LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 
 #ifdef __cplusplus
 }
@@ -174,7 +369,7 @@ LA_DEF const char *la_isa_name(int isa);                                        
 
 /* ================================================================================================
  * [LA-3] IMPLEMENTATION
- * ================================================================================================ */
+ * ============================================================================================== */
 
 #if defined(LA_IMPLEMENTATION) && !defined(LAI_PASS) && !defined(LAI_IMPLEMENTED)
 #define LAI_IMPLEMENTED
@@ -182,7 +377,7 @@ LA_DEF const char *la_isa_name(int isa);                                        
 #include <math.h>
 #include <string.h>
 
-#if !defined(LA_NO_SIMD) && (defined(__GNUC__) || defined(__clang__)) && \
+#if !defined(LA_NO_SIMD) && (defined(__GNUC__) || defined(__clang__)) &&                           \
     (defined(__x86_64__) || defined(__i386__)) && !defined(__MINGW32__)
 #define LAI_HAS_AVX2 1
 #include <cpuid.h>
@@ -192,34 +387,34 @@ LA_DEF const char *la_isa_name(int isa);                                        
 #endif
 
 #if defined(__GNUC__) || defined(__clang__)
-#define LAI_INLINE static inline __attribute__((always_inline))
-#define LAI_PREFETCH(p) __builtin_prefetch(p)
+#define LAI_INLINE            static inline __attribute__((always_inline))
+#define LAI_PREFETCH(p)       __builtin_prefetch(p)
 #define LAI_PREFETCH_WRITE(p) __builtin_prefetch(p, 1)
 #else
-#define LAI_INLINE static inline
-#define LAI_PREFETCH(p) ((void)(p))
+#define LAI_INLINE            static inline
+#define LAI_PREFETCH(p)       ((void)(p))
 #define LAI_PREFETCH_WRITE(p) ((void)(p))
 #endif
 
 #define LAI_PASTE2(a, b) lai_##a##_##b
-#define LAI_PASTE(a, b) LAI_PASTE2(a, b)
-#define LAI_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define LAI_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define LAI_PASTE(a, b)  LAI_PASTE2(a, b)
+#define LAI_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define LAI_MAX(a, b)    ((a) > (b) ? (a) : (b))
 enum { LAI_RING = 16, LAI_TOKENS = 16, LAI_ALIGN = 64 }; /* sizes of the engine, see [LA-7] */
 #define LAI_ROUND16(n) (((n) + 15) / 16 * 16)
 
 /* x * y + z in the scalar pass: one rounding where the target has the instruction, two where it has
  * not. Either way there is nothing left for a compiler to contract. */
-#if defined(FP_FAST_FMAF) || defined(__FP_FAST_FMAF) || defined(__FMA__) || \
+#if defined(FP_FAST_FMAF) || defined(__FP_FAST_FMAF) || defined(__FMA__) ||                        \
     defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
-#define LAI_HAS_FMA 1
+#define LAI_HAS_FMA       1
 #define LAI_MADD(x, y, z) fmaf(x, y, z)
 #else
-#define LAI_HAS_FMA 0
+#define LAI_HAS_FMA       0
 #define LAI_MADD(x, y, z) ((x) * (y) + (z))
 #endif
 
-/* ---- the table of variants ---------------------------------------------------------------------- */
+/* ---- the table of variants ------------------------------------------------------------------- */
 
 typedef struct lai_preset {
     const char *name;
@@ -228,19 +423,18 @@ typedef struct lai_preset {
 
 static const lai_preset lai_presets[] = {
     /* name             ready  feature                write           normalised  decay required */
-    {"elu",             0, LA_FEATURE_ELU1,      LA_WRITE_ADD,   1, 0},
-    {"favor",           0, LA_FEATURE_FAVOR,     LA_WRITE_ADD,   1, 0},
-    {"cosformer",       0, LA_FEATURE_COSFORMER, LA_WRITE_ADD,   1, 0},
-    {"retnet",          1, LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 1},
-    {"lightning",       0, LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 1},
-    {"gla",             0, LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0},
-    {"deltanet",        1, LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
-    {"gated-deltanet",  1, LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
+    {"elu", 0, LA_FEATURE_ELU1, LA_WRITE_ADD, 1, 0},
+    {"favor", 0, LA_FEATURE_FAVOR, LA_WRITE_ADD, 1, 0},
+    {"cosformer", 0, LA_FEATURE_COSFORMER, LA_WRITE_ADD, 1, 0},
+    {"retnet", 1, LA_FEATURE_IDENTITY, LA_WRITE_ADD, 0, 1},
+    {"lightning", 0, LA_FEATURE_IDENTITY, LA_WRITE_ADD, 0, 1},
+    {"gla", 0, LA_FEATURE_IDENTITY, LA_WRITE_ADD, 0, 0},
+    {"deltanet", 1, LA_FEATURE_IDENTITY, LA_WRITE_DELTA, 0, 0},
+    {"gated-deltanet", 1, LA_FEATURE_IDENTITY, LA_WRITE_DELTA, 0, 0},
 };
 enum { LAI_PRESETS = sizeof lai_presets / sizeof *lai_presets };
 
-static const lai_preset *lai_find_preset(int variant)
-{
+static const lai_preset *lai_find_preset(int variant) {
     return variant >= 1 && variant <= (int)LAI_PRESETS ? &lai_presets[variant - 1] : NULL;
 }
 
@@ -269,39 +463,42 @@ static const struct {
     {LA_E_UNSUPPORTED, "part of the interface, but not of this version"},
 };
 
-/* ---- sizes --------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
-#define LAI_MAX_DIM ((int64_t)1 << 20)
+#define LAI_MAX_DIM   ((int64_t)1 << 20)
 #define LAI_MAX_COUNT ((int64_t)1 << 48)
 
 /* a * b + c for numbers that are not negative; -1 where that is no int64_t, or an operand is -1 */
-static int64_t lai_muladd(int64_t a, int64_t b, int64_t c)
-{
-    if (a < 0 || b < 0 || c < 0 || (b > 0 && a > (INT64_MAX - c) / b))
-        return -1;
+static int64_t lai_muladd(int64_t a, int64_t b, int64_t c) {
+    if (a < 0 || b < 0 || c < 0 || (b > 0 && a > (INT64_MAX - c) / b)) return -1;
     return a * b + c;
 }
 
-static int64_t lai_abs(int64_t a) { return a >= 0 ? a : a == INT64_MIN ? INT64_MAX : -a; }
+static int64_t lai_abs(int64_t a) {
+    return a >= 0 ? a : a == INT64_MIN ? INT64_MAX : -a;
+}
 
 /* floats of one head's state: S */
-static int64_t lai_head_floats(const la_layer *layer) { return lai_muladd(layer->dim_k, layer->dim_v, 0); }
+static int64_t lai_head_floats(const la_layer *layer) {
+    return lai_muladd(layer->dim_k, layer->dim_v, 0);
+}
 
 static int64_t lai_queries(const la_layer *layer) /* query heads per state */
 {
     return layer->q_heads > layer->heads ? layer->q_heads / layer->heads : 1;
 }
-static int64_t lai_out_heads(const la_layer *layer) { return LAI_MAX(layer->heads, layer->q_heads); }
+static int64_t lai_out_heads(const la_layer *layer) {
+    return LAI_MAX(layer->heads, layer->q_heads);
+}
 
-/* ---- checks: each answers a status and, where it is not LA_OK, names the field ------------------- */
+/* ---- checks: each answers a status and, where it is not LA_OK, names the field --------------- */
 
 typedef struct lai_check {
     la_status status;
     const char *field;
 } lai_check;
 
-static int lai_fail(lai_check *c, int bad, la_status status, const char *field)
-{
+static int lai_fail(lai_check *c, int bad, la_status status, const char *field) {
     if (bad && c->status == LA_OK) {
         c->status = status;
         c->field = field;
@@ -309,21 +506,19 @@ static int lai_fail(lai_check *c, int bad, la_status status, const char *field)
     return c->status != LA_OK;
 }
 
-static void lai_check_size(lai_check *c, int64_t n, int64_t least, int64_t most, const char *field)
-{
+static void lai_check_size(lai_check *c, int64_t n, int64_t least, int64_t most,
+                           const char *field) {
     lai_fail(c, n < least || n > most, LA_E_SIZE, field);
 }
-static void lai_check_choice(lai_check *c, int value, int count, la_status status, const char *field)
-{
+static void lai_check_choice(lai_check *c, int value, int count, la_status status,
+                             const char *field) {
     lai_fail(c, value < 0 || value >= count, status, field);
 }
-static void lai_check_number(lai_check *c, float x, int negative_too, const char *field)
-{
+static void lai_check_number(lai_check *c, float x, int negative_too, const char *field) {
     lai_fail(c, !(fabsf(x) <= 3.4e38f) || (!negative_too && x < 0.0f), LA_E_VALUE, field);
 }
 
-static void lai_check_layer(lai_check *c, const la_layer *l)
-{
+static void lai_check_layer(lai_check *c, const la_layer *l) {
     if (lai_fail(c, !l, LA_E_NULL, "layer") ||
         lai_fail(c, l->struct_size != sizeof *l, LA_E_STRUCT, "layer.struct_size"))
         return;
@@ -345,15 +540,15 @@ static void lai_check_layer(lai_check *c, const la_layer *l)
     lai_check_number(c, l->scale, 1, "scale");
     lai_check_number(c, l->eps, 0, "eps");
     lai_check_number(c, l->l2_eps, 0, "l2_eps");
-    if (c->status != LA_OK)
-        return;
+    if (c->status != LA_OK) return;
     lai_fail(c, l->heads % l->k_heads != 0, LA_E_HEADS, "k_heads");
     lai_fail(c, l->heads % l->q_heads != 0 && l->q_heads % l->heads != 0, LA_E_HEADS, "q_heads");
     lai_fail(c, l->bidirectional && l->write == LA_WRITE_DELTA, LA_E_DIRECTION, "bidirectional");
     lai_fail(c, l->bidirectional, LA_E_UNSUPPORTED, "bidirectional");
     lai_fail(c, l->feature != LA_FEATURE_IDENTITY, LA_E_UNSUPPORTED, "feature");
     lai_fail(c, l->normalised, LA_E_UNSUPPORTED, "normalised");
-    lai_fail(c, lai_muladd(lai_head_floats(l), l->heads, 0) > PTRDIFF_MAX / 16, LA_E_OVERFLOW, "dim_v");
+    lai_fail(c, lai_muladd(lai_head_floats(l), l->heads, 0) > PTRDIFF_MAX / 16, LA_E_OVERFLOW,
+             "dim_v");
 }
 
 /* bytes that a view spans, as addresses; empty where it has no rows */
@@ -361,27 +556,25 @@ typedef struct lai_range {
     uintptr_t begin, end;
 } lai_range;
 
-static int lai_overlap(lai_range a, lai_range b) { return a.begin < b.end && b.begin < a.end; }
+static int lai_overlap(lai_range a, lai_range b) {
+    return a.begin < b.end && b.begin < a.end;
+}
 
 /* the range of counts[i] steps of strides[i] elements, each a row of `width`, around `data` */
 static lai_range lai_span(lai_check *c, const float *data, const int64_t counts[3],
-                          const int64_t strides[3], int64_t width, const char *field)
-{
+                          const int64_t strides[3], int64_t width, const char *field) {
     const int64_t limit = PTRDIFF_MAX / (int64_t)sizeof *data;
     const lai_range none = {0, 0};
     int64_t below = 0, above = width;
     lai_range r;
     int i;
     for (i = 0; i < 3; ++i)
-        if (counts[i] == 0)
-            return none;
-    if (lai_fail(c, !data, LA_E_NULL, field))
-        return none;
+        if (counts[i] == 0) return none;
+    if (lai_fail(c, !data, LA_E_NULL, field)) return none;
     for (i = 0; i < 3; ++i) {
         int64_t *side = strides[i] < 0 ? &below : &above;
         *side = lai_muladd(counts[i] - 1, lai_abs(strides[i]), *side);
-        if (lai_fail(c, *side < 0 || *side > limit, LA_E_OVERFLOW, field))
-            return none;
+        if (lai_fail(c, *side < 0 || *side > limit, LA_E_OVERFLOW, field)) return none;
     }
     r.begin = (uintptr_t)data - (uintptr_t)below * sizeof *data;
     r.end = (uintptr_t)data + (uintptr_t)above * sizeof *data;
@@ -394,8 +587,7 @@ typedef struct lai_names {
 } lai_names;
 
 static lai_range lai_check_in(lai_check *c, const la_in *x, const la_call *call, int64_t heads,
-                              int64_t width, int64_t other_width, lai_names names)
-{
+                              int64_t width, int64_t other_width, lai_names names) {
     const int64_t counts[3] = {call->batch, call->tokens, heads};
     int64_t strides[3];
     strides[0] = x->batch_stride;
@@ -406,26 +598,23 @@ static lai_range lai_check_in(lai_check *c, const la_in *x, const la_call *call,
     return lai_span(c, x->data, counts, strides, x->width < 1 ? 1 : x->width, names.view);
 }
 
-/* rows that are written must not touch each other: every stride passes over all that is inside it */
-static int lai_self_overlap(const int64_t counts[3], const int64_t strides[3], int64_t width)
-{
+/* rows that are written must not touch each other: every stride passes over all that is inside it
+ */
+static int lai_self_overlap(const int64_t counts[3], const int64_t strides[3], int64_t width) {
     int64_t extent = width;
     int done[3] = {0, 0, 0}, turn, i;
     for (turn = 0; turn < 3; ++turn) {
         int least = -1;
         for (i = 0; i < 3; ++i)
-            if (!done[i] && (least < 0 || lai_abs(strides[i]) < lai_abs(strides[least])))
-                least = i;
+            if (!done[i] && (least < 0 || lai_abs(strides[i]) < lai_abs(strides[least]))) least = i;
         done[least] = 1;
-        if (counts[least] > 1 && lai_abs(strides[least]) < extent)
-            return 1;
+        if (counts[least] > 1 && lai_abs(strides[least]) < extent) return 1;
         extent += (counts[least] - 1) * lai_abs(strides[least]);
     }
     return 0;
 }
 
-static lai_range lai_check_out(lai_check *c, const la_layer *layer, const la_call *call)
-{
+static lai_range lai_check_out(lai_check *c, const la_layer *layer, const la_call *call) {
     const la_out *x = &call->out;
     const int64_t counts[3] = {call->batch, call->tokens, lai_out_heads(layer)};
     int64_t strides[3];
@@ -436,14 +625,14 @@ static lai_range lai_check_out(lai_check *c, const la_layer *layer, const la_cal
     lai_fail(c, x->type != LA_F32, LA_E_TYPE, "out.type");
     lai_fail(c, x->width != layer->dim_v, LA_E_SHAPE, "out.width");
     r = lai_span(c, x->data, counts, strides, layer->dim_v, "out");
-    lai_fail(c, r.begin < r.end && c->status == LA_OK && lai_self_overlap(counts, strides, layer->dim_v),
-             LA_E_OVERLAP, "out");
+    lai_fail(
+        c, r.begin < r.end && c->status == LA_OK && lai_self_overlap(counts, strides, layer->dim_v),
+        LA_E_OVERLAP, "out");
     return r;
 }
 
 static lai_range lai_check_state(lai_check *c, const la_layer *layer, const la_call *call,
-                                 const float *state, int64_t stride, const char *field)
-{
+                                 const float *state, int64_t stride, const char *field) {
     const int64_t floats = (int64_t)la_state_floats(layer);
     const int64_t counts[3] = {call->batch, 1, 1};
     const lai_range none = {0, 0};
@@ -452,8 +641,7 @@ static lai_range lai_check_state(lai_check *c, const la_layer *layer, const la_c
     return state ? lai_span(c, state, counts, strides, floats, field) : none;
 }
 
-static void lai_check_options(lai_check *c, const la_layer *layer, const la_call *call)
-{
+static void lai_check_options(lai_check *c, const la_layer *layer, const la_call *call) {
     lai_check_choice(c, call->form, 4, LA_E_FORM, "form");
     lai_fail(c, call->chunk < 0 || call->chunk > 1024, LA_E_CHUNK, "chunk");
     lai_fail(c, call->isa != LA_ISA_AUTO && !la_isa_available(call->isa), LA_E_ISA, "isa");
@@ -475,23 +663,21 @@ static void lai_check_options(lai_check *c, const la_layer *layer, const la_call
 enum { LAI_INPUTS = 6, LAI_OUTPUTS = 3 };
 
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
-                               const lai_range out[LAI_OUTPUTS])
-{
+                               const lai_range out[LAI_OUTPUTS]) {
     static const char *const names[LAI_OUTPUTS] = {"out", "state_out", "workspace"};
-    const int in_place = call->state_in == call->state_out && call->state_in_stride == call->state_out_stride;
+    const int in_place =
+        call->state_in == call->state_out && call->state_in_stride == call->state_out_stride;
     int i, j;
     for (i = 0; i < LAI_OUTPUTS; ++i) {
         for (j = 0; j < LAI_INPUTS; ++j)
             if (!(i == 1 && j == 5 && in_place))
                 lai_fail(c, lai_overlap(out[i], in[j]), LA_E_OVERLAP, names[i]);
-        for (j = 0; j < i; ++j)
-            lai_fail(c, lai_overlap(out[i], out[j]), LA_E_OVERLAP, names[i]);
+        for (j = 0; j < i; ++j) lai_fail(c, lai_overlap(out[i], out[j]), LA_E_OVERLAP, names[i]);
     }
 }
 
 static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call *call,
-                              lai_range in[LAI_INPUTS], lai_range out[LAI_OUTPUTS])
-{
+                              lai_range in[LAI_INPUTS], lai_range out[LAI_OUTPUTS]) {
     static const lai_names names[5] = {{"q", "q.width", "q.type"},
                                        {"k", "k.width", "k.type"},
                                        {"v", "v.width", "v.type"},
@@ -504,51 +690,46 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
     in[2] = lai_check_in(c, &call->v, call, layer->heads, dv, dv, names[2]);
     if (call->log_decay.data)
         in[3] = lai_check_in(c, &call->log_decay, call, layer->heads, 1, dk, names[3]);
-    if (call->beta.data)
-        in[4] = lai_check_in(c, &call->beta, call, layer->heads, 1, dv, names[4]);
+    if (call->beta.data) in[4] = lai_check_in(c, &call->beta, call, layer->heads, 1, dv, names[4]);
     in[5] = lai_check_state(c, layer, call, call->state_in, call->state_in_stride, "state_in");
     out[0] = lai_check_out(c, layer, call);
     out[1] = lai_check_state(c, layer, call, call->state_out, call->state_out_stride, "state_out");
-    lai_fail(c, call->state_out && call->batch > 1 && lai_abs(call->state_out_stride) < floats, LA_E_OVERLAP,
-             "state_out");
-    lai_fail(c, call->log_decay.data && call->log_decay.width > 1, LA_E_UNSUPPORTED, "log_decay.width");
+    lai_fail(c, call->state_out && call->batch > 1 && lai_abs(call->state_out_stride) < floats,
+             LA_E_OVERLAP, "state_out");
+    lai_fail(c, call->log_decay.data && call->log_decay.width > 1, LA_E_UNSUPPORTED,
+             "log_decay.width");
 }
 
-/* ---- the plan ------------------------------------------------------------------------------------ */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
-/* Below how many tokens LA_AUTO takes the recurrent form: it saves the copy of the state in and out. */
-static int lai_choose_form(const la_layer *layer, const la_call *call)
-{
+/* Below how many tokens LA_AUTO takes the recurrent form: it saves the copy of the state in and
+ * out. */
+static int lai_choose_form(const la_layer *layer, const la_call *call) {
     const int64_t crossover = layer->state_layout == LA_VK ? 8 : 4;
-    if (call->form != LA_AUTO)
-        return call->form;
+    if (call->form != LA_AUTO) return call->form;
     return call->tokens < crossover ? LA_RECURRENT : LA_CHUNKWISE;
 }
 
-static int lai_choose_isa(const la_call *call)
-{
-    if (call->isa != LA_ISA_AUTO)
-        return call->isa;
+static int lai_choose_isa(const la_call *call) {
+    if (call->isa != LA_ISA_AUTO) return call->isa;
     return la_isa_available(LA_ISA_AVX2) ? LA_ISA_AVX2 : LA_ISA_SCALAR;
 }
 
 /* Floats of workspace of a form, as the engine lays it out; -1 where that overflows. */
-static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int form)
-{
+static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int form) {
     const int64_t rows = LAI_ROUND16(layer->dim_k), columns = LAI_ROUND16(layer->dim_v);
     const int64_t queries = lai_queries(layer), state = lai_muladd(rows, columns, 0);
     const int64_t chunk = form == LA_PARALLEL ? call->tokens : call->chunk;
-    if (form == LA_RECURRENT)
-        return lai_muladd(rows, 1 + LAI_TOKENS * (queries + 1), state);
+    if (form == LA_RECURRENT) return lai_muladd(rows, 1 + LAI_TOKENS * (queries + 1), state);
     if (form == LA_CHUNKWISE && chunk == 0)
         return lai_muladd(rows, LAI_RING * (4 + 4 * queries) + 1,
                           lai_muladd(2, columns, lai_muladd(LAI_RING, 4 * queries + 16, state)));
-    return lai_muladd(chunk, rows + columns + 2, lai_muladd(rows, 3 + queries, lai_muladd(1, state, 8)));
+    return lai_muladd(chunk, rows + columns + 2,
+                      lai_muladd(rows, 3 + queries, lai_muladd(1, state, 8)));
 }
 
 /* bytes with room to align; LA_AUTO has enough for either form that it may take; 0 = overflow */
-static size_t lai_workspace_bytes(const la_layer *layer, const la_call *call)
-{
+static size_t lai_workspace_bytes(const la_layer *layer, const la_call *call) {
     int64_t floats = lai_form_floats(layer, call, lai_choose_form(layer, call)), other;
     if (call->form == LA_AUTO) {
         other = lai_form_floats(layer, call, LA_RECURRENT);
@@ -556,23 +737,19 @@ static size_t lai_workspace_bytes(const la_layer *layer, const la_call *call)
         other = lai_form_floats(layer, call, LA_CHUNKWISE);
         floats = floats < 0 || other < 0 ? -1 : LAI_MAX(floats, other);
     }
-    if (floats < 0 || floats > PTRDIFF_MAX / (int64_t)sizeof(float) - LAI_ALIGN)
-        return 0;
+    if (floats < 0 || floats > PTRDIFF_MAX / (int64_t)sizeof(float) - LAI_ALIGN) return 0;
     return (size_t)floats * sizeof(float) + LAI_ALIGN;
 }
 
-/* Blocks of value columns per head: one, unless that leaves threads idle. Columns are independent, so
- * this changes no bit. */
-static int64_t lai_blocks(const la_layer *layer, const la_call *call)
-{
+/* Blocks of value columns per head: one, unless that leaves threads idle. Columns are
+ * independent, so this changes no bit. */
+static int64_t lai_blocks(const la_layer *layer, const la_call *call) {
     const int64_t heads = call->batch * layer->heads, threads = call->thread_count;
-    if (heads % threads == 0 || heads / threads >= 8)
-        return 1;
+    if (heads % threads == 0 || heads / threads >= 8) return 1;
     return LAI_MIN(threads, (layer->dim_v + 15) / 16);
 }
 
-static lai_check lai_check_all(const la_layer *layer, const la_call *call)
-{
+static lai_check lai_check_all(const la_layer *layer, const la_call *call) {
     lai_check c = {LA_OK, NULL};
     lai_range in[LAI_INPUTS], out[LAI_OUTPUTS];
     size_t bytes;
@@ -581,11 +758,9 @@ static lai_check lai_check_all(const la_layer *layer, const la_call *call)
         lai_fail(&c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
         return c;
     lai_check_options(&c, layer, call);
-    if (c.status != LA_OK)
-        return c;
+    if (c.status != LA_OK) return c;
     lai_check_tensors(&c, layer, call, in, out);
-    if (c.status != LA_OK)
-        return c;
+    if (c.status != LA_OK) return c;
     bytes = lai_workspace_bytes(layer, call);
     if (lai_fail(&c, bytes == 0, LA_E_OVERFLOW, "workspace") ||
         lai_fail(&c, !call->workspace, LA_E_NULL, "workspace") ||
@@ -597,9 +772,9 @@ static lai_check lai_check_all(const la_layer *layer, const la_call *call)
     return c;
 }
 
-/* One head of one sequence, for a block of its columns: what a pass works on. Pointers stand at the
- * head's first token; step is the distance to the next token. No gate and no beta are a constant 0 and
- * 1 with step 0, so that the kernels know no absence. */
+/* One head of one sequence, for a block of its columns: what a pass works on. Pointers stand at
+ * the head's first token; step is the distance to the next token. No gate and no beta are a
+ * constant 0 and 1 with step 0, so that the kernels know no absence. */
 typedef struct lai_rows {
     const float *at;
     int64_t step;
@@ -607,8 +782,8 @@ typedef struct lai_rows {
 
 typedef struct lai_head {
     lai_rows q, k, v, log_decay, beta;
-    int64_t q_next;   /* from one query head of this state to the next */
-    int64_t queries;  /* query heads that read this state               */
+    int64_t q_next;  /* from one query head of this state to the next */
+    int64_t queries; /* query heads that read this state               */
     float *out;
     int64_t out_step, out_next;
     const float *state_in; /* S of this head, or null                  */
@@ -623,11 +798,11 @@ typedef struct lai_head {
 
 static const float lai_no_gate = 0.0f, lai_no_beta = 1.0f; /* an absent tensor's only row */
 
-#define LAI_WINDOW 16.0  /* the logarithm of a scale held aside stays within +-16                  */
-#define LAI_DEEP (-80.0) /* below it, exp of a gate would be denormal or 0 as one float, too early  */
+#define LAI_WINDOW 16.0 /* the logarithm of a scale held aside stays within +-16                  */
+#define LAI_DEEP                                                                                   \
+    (-80.0) /* below it, exp of a gate would be denormal or 0 as one float, too early  */
 
-static float lai_from_bits(uint32_t bits)
-{
+static float lai_from_bits(uint32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
@@ -636,20 +811,20 @@ static float lai_from_bits(uint32_t bits)
 /* ================================================================================================
  * [LA-4] INSTRUCTION SETS
  *
- * The passes [LA-5] to [LA-7] are compiled once per instruction set: the file includes itself inside a
- * target region, so plain `cc` builds the fast kernels and a debugger can step through them. The scalar
- * pass follows in place.
- * ================================================================================================ */
+ * The passes [LA-5] to [LA-7] are compiled once per instruction set: the file includes itself
+ * inside a target region, so plain `cc` builds the fast kernels and a debugger can step through
+ * them. The scalar pass follows in place.
+ * ============================================================================================== */
 
 #define LAI_PASS_SCALAR 1
-#define LAI_PASS_AVX2 2
+#define LAI_PASS_AVX2   2
 
 #ifndef LA_SELF
 #define LA_SELF "linear_attention.h" /* this file's own name, for a renamed copy */
 #endif
 
 #if LAI_HAS_AVX2
-#define LAI_PASS LAI_PASS_AVX2
+#define LAI_PASS   LAI_PASS_AVX2
 #define LAI_SUFFIX avx2
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
@@ -667,7 +842,7 @@ static float lai_from_bits(uint32_t bits)
 #undef LAI_SUFFIX
 #endif
 
-#define LAI_PASS LAI_PASS_SCALAR
+#define LAI_PASS   LAI_PASS_SCALAR
 #define LAI_SUFFIX scalar
 #define LAI_IN_PLACE
 
@@ -678,92 +853,161 @@ static float lai_from_bits(uint32_t bits)
 /* ------------------------------------------------------------------------------------------------
  * [LA-5] VECTOR LAYER
  *
- * Two levels. A register, lai_r, is what the instruction set has: each one brings about 16 operations.
- * A vector, lai_v, is 16 lanes of as many registers as that takes, in every pass: 16 columns of a state
- * are its lanes, which never mix, so results do not depend on the width of a register. All kernels are
- * written on lai_v. n counts the lanes that exist in memory: the others load as 0 and are not stored. A
- * product reaches an addition only through fma, so that no compiler's contraction can change bits.
- * ------------------------------------------------------------------------------------------------ */
+ * Two levels. A register, lai_r, is what the instruction set has: each one brings about 16
+ * operations. A vector, lai_v, is 16 lanes of as many registers as that takes, in every pass: 16
+ * columns of a state are its lanes, which never mix, so results do not depend on the width of a
+ * register. All kernels are written on lai_v. n counts the lanes that exist in memory: the others
+ * load as 0 and are not stored. A product reaches an addition only through fma, so that no
+ * compiler's contraction can change bits.
+ * ---------------------------------------------------------------------------------------------- */
 
 #define LAI_NAME(x) LAI_PASTE(LAI_SUFFIX, x)
-#define lai_r LAI_NAME(r)
-#define lai_v LAI_NAME(v)
-#define lai_make LAI_NAME(make)
-#define lai_zero LAI_NAME(zero)
-#define lai_set LAI_NAME(set)
-#define lai_load LAI_NAME(load)
-#define lai_load_n LAI_NAME(load_n)
-#define lai_store LAI_NAME(store)
-#define lai_store_n LAI_NAME(store_n)
-#define lai_store_zip LAI_NAME(store_zip)
-#define lai_add LAI_NAME(add)
-#define lai_sub LAI_NAME(sub)
-#define lai_mul LAI_NAME(mul)
-#define lai_fma LAI_NAME(fma)
-#define lai_fnma LAI_NAME(fnma)
-#define lai_max LAI_NAME(max)
-#define lai_min LAI_NAME(min)
-#define lai_round LAI_NAME(round)
-#define lai_pow2 LAI_NAME(pow2)
-#define lai_greater LAI_NAME(greater)
-#define lai_keep LAI_NAME(keep)
-#define lai_sum4 LAI_NAME(sum4)
-#define lai_fma1 LAI_NAME(fma1)
-#define lai_sum LAI_NAME(sum)
-#define lai_decay LAI_NAME(decay)
-#define lai_exp_parts LAI_NAME(exp_parts)
-#define lai_exp_n LAI_NAME(exp_n)
-#define lai_read LAI_NAME(read)
-#define lai_read2 LAI_NAME(read2)
-#define lai_pair LAI_NAME(pair)
-#define lai_features LAI_NAME(features)
-#define lai_gates LAI_NAME(gates)
+
+/* The names of a pass: lai_x stands for lai_avx2_x, lai_scalar_x, .. until the end of [LA-7]. */
+#define lai_r                 LAI_NAME(r)
+#define lai_v                 LAI_NAME(v)
+#define lai_lanes             LAI_NAME(lanes)
+#define lai_r_pow2            LAI_NAME(r_pow2)
+#define lai_r_store_zip       LAI_NAME(r_store_zip)
+#define lai_r_sum4            LAI_NAME(r_sum4)
+#define lai_r_bits            LAI_NAME(r_bits)
+#define lai_r_add             LAI_NAME(r_add)
+#define lai_r_sub             LAI_NAME(r_sub)
+#define lai_r_mul             LAI_NAME(r_mul)
+#define lai_r_greater         LAI_NAME(r_greater)
+#define lai_r_keep            LAI_NAME(r_keep)
+#define lai_r_fma             LAI_NAME(r_fma)
+#define lai_r_fnma            LAI_NAME(r_fnma)
+#define lai_r_set             LAI_NAME(r_set)
+#define lai_r_load_n          LAI_NAME(r_load_n)
+#define lai_r_store_n         LAI_NAME(r_store_n)
+#define lai_r_max             LAI_NAME(r_max)
+#define lai_r_min             LAI_NAME(r_min)
+#define lai_r_round           LAI_NAME(r_round)
+#define lai_r_sum             LAI_NAME(r_sum)
+#define lai_make              LAI_NAME(make)
+#define lai_add               LAI_NAME(add)
+#define lai_sub               LAI_NAME(sub)
+#define lai_mul               LAI_NAME(mul)
+#define lai_fma               LAI_NAME(fma)
+#define lai_fnma              LAI_NAME(fnma)
+#define lai_max               LAI_NAME(max)
+#define lai_min               LAI_NAME(min)
+#define lai_round             LAI_NAME(round)
+#define lai_pow2              LAI_NAME(pow2)
+#define lai_greater           LAI_NAME(greater)
+#define lai_keep              LAI_NAME(keep)
+#define lai_set               LAI_NAME(set)
+#define lai_zero              LAI_NAME(zero)
+#define lai_load              LAI_NAME(load)
+#define lai_load_n            LAI_NAME(load_n)
+#define lai_store             LAI_NAME(store)
+#define lai_store_n           LAI_NAME(store_n)
+#define lai_store_zip         LAI_NAME(store_zip)
+#define lai_sum4              LAI_NAME(sum4)
+#define lai_fma1              LAI_NAME(fma1)
+#define lai_sum               LAI_NAME(sum)
+#define lai_exp_parts         LAI_NAME(exp_parts)
+#define lai_exp_n             LAI_NAME(exp_n)
+#define lai_decay             LAI_NAME(decay)
+#define lai_read              LAI_NAME(read)
+#define lai_read2             LAI_NAME(read2)
+#define lai_pair_row          LAI_NAME(pair_row)
+#define lai_pair              LAI_NAME(pair)
+#define lai_pair_pass         LAI_NAME(pair_pass)
+#define lai_pair_add_0        LAI_NAME(pair_add_0)
+#define lai_pair_add_1        LAI_NAME(pair_add_1)
+#define lai_pair_add_2        LAI_NAME(pair_add_2)
+#define lai_pair_delta_0      LAI_NAME(pair_delta_0)
+#define lai_pair_delta_1      LAI_NAME(pair_delta_1)
+#define lai_pair_delta_2      LAI_NAME(pair_delta_2)
+#define lai_pair_passes       LAI_NAME(pair_passes)
+#define lai_inverse_norm      LAI_NAME(inverse_norm)
+#define lai_map_rows          LAI_NAME(map_rows)
+#define lai_features          LAI_NAME(features)
+#define lai_panel             LAI_NAME(panel)
+#define lai_load_panels       LAI_NAME(load_panels)
+#define lai_store_panels      LAI_NAME(store_panels)
+#define lai_value             LAI_NAME(value)
+#define lai_beta              LAI_NAME(beta)
+#define lai_output            LAI_NAME(output)
+#define lai_pair_info         LAI_NAME(pair_info)
+#define lai_pairs             LAI_NAME(pairs)
+#define lai_split             LAI_NAME(split)
+#define lai_pair_decays       LAI_NAME(pair_decays)
+#define lai_pair_coefficients LAI_NAME(pair_coefficients)
+#define lai_prepare_pairs     LAI_NAME(prepare_pairs)
+#define lai_pair_output       LAI_NAME(pair_output)
+#define lai_pair_prefetch     LAI_NAME(pair_prefetch)
+#define lai_pair_values       LAI_NAME(pair_values)
+#define lai_pair_step         LAI_NAME(pair_step)
+#define lai_pair_block        LAI_NAME(pair_block)
+#define lai_run_pairs         LAI_NAME(run_pairs)
+#define lai_gate_block        LAI_NAME(gate_block)
+#define lai_gates             LAI_NAME(gates)
+#define lai_token             LAI_NAME(token)
+#define lai_token_columns     LAI_NAME(token_columns)
+#define lai_token_full        LAI_NAME(token_full)
+#define lai_token_part        LAI_NAME(token_part)
+#define lai_write_row         LAI_NAME(write_row)
+#define lai_token_rows        LAI_NAME(token_rows)
+#define lai_token_kv          LAI_NAME(token_kv)
+#define lai_dot4              LAI_NAME(dot4)
+#define lai_token_vk          LAI_NAME(token_vk)
+#define lai_state_block       LAI_NAME(state_block)
+#define lai_begin_state       LAI_NAME(begin_state)
+#define lai_scale_state       LAI_NAME(scale_state)
+#define lai_run_recurrent     LAI_NAME(run_recurrent)
+#define lai_factors           LAI_NAME(factors)
+#define lai_fold_factors      LAI_NAME(fold_factors)
+#define lai_step_factors      LAI_NAME(step_factors)
+#define lai_score             LAI_NAME(score)
+#define lai_factor_panel      LAI_NAME(factor_panel)
+#define lai_factor_token      LAI_NAME(factor_token)
+#define lai_run_factors       LAI_NAME(run_factors)
+#define lai_run_form          LAI_NAME(run_form)
 
 #if LAI_PASS == LAI_PASS_AVX2
 
 #define LAI_LANES 8
 typedef __m256 lai_r;
-#define LAI_R_SET(x) _mm256_set1_ps(x)
-#define LAI_R_LOAD(p) _mm256_loadu_ps(p)
-#define LAI_R_STORE(p, x) _mm256_storeu_ps(p, x)
-#define LAI_R_ADD(x, y) _mm256_add_ps(x, y)
-#define LAI_R_SUB(x, y) _mm256_sub_ps(x, y)
-#define LAI_R_MUL(x, y) _mm256_mul_ps(x, y)
-#define LAI_R_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
+#define LAI_R_SET(x)        _mm256_set1_ps(x)
+#define LAI_R_LOAD(p)       _mm256_loadu_ps(p)
+#define LAI_R_STORE(p, x)   _mm256_storeu_ps(p, x)
+#define LAI_R_ADD(x, y)     _mm256_add_ps(x, y)
+#define LAI_R_SUB(x, y)     _mm256_sub_ps(x, y)
+#define LAI_R_MUL(x, y)     _mm256_mul_ps(x, y)
+#define LAI_R_FMA(x, y, z)  _mm256_fmadd_ps(x, y, z)
 #define LAI_R_FNMA(x, y, z) _mm256_fnmadd_ps(x, y, z)
-#define LAI_R_MAX(x, y) _mm256_max_ps(x, y)
-#define LAI_R_MIN(x, y) _mm256_min_ps(x, y)
+#define LAI_R_MAX(x, y)     _mm256_max_ps(x, y)
+#define LAI_R_MIN(x, y)     _mm256_min_ps(x, y)
 #define LAI_R_GREATER(x, y) _mm256_cmp_ps(x, y, _CMP_GT_OQ)
 #define LAI_R_KEEP(x, mask) _mm256_and_ps(x, mask)
-#define LAI_R_ROUND(x) _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define LAI_R_ROUND(x)      _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/* Nothing of x is computed before this point: keeps compilers from interleaving unrolled rows until the
- * registers no longer suffice. */
+/* Nothing of x is computed before this point: keeps compilers from interleaving unrolled rows
+ * until the registers no longer suffice. */
 #define LAI_FENCE(x) __asm__ volatile("" : "+x"((x).a), "+x"((x).b))
 
-LAI_INLINE __m256i LAI_NAME(lanes)(int64_t n)
-{
+LAI_INLINE __m256i lai_lanes(int64_t n) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
-#define LAI_R_LOAD_N(p, n) _mm256_maskload_ps(p, LAI_NAME(lanes)(n))
-#define LAI_R_STORE_N(p, x, n) _mm256_maskstore_ps(p, LAI_NAME(lanes)(n), x)
+#define LAI_R_LOAD_N(p, n)     _mm256_maskload_ps(p, lai_lanes(n))
+#define LAI_R_STORE_N(p, x, n) _mm256_maskstore_ps(p, lai_lanes(n), x)
 
-LAI_INLINE lai_r LAI_NAME(r_pow2)(lai_r n)
-{
+LAI_INLINE lai_r lai_r_pow2(lai_r n) {
     const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
 }
 
-LAI_INLINE void LAI_NAME(r_store_zip)(float *p, lai_r x, lai_r y)
-{
+LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
     const __m256 low = _mm256_unpacklo_ps(x, y), high = _mm256_unpackhi_ps(x, y);
     _mm256_storeu_ps(p, _mm256_permute2f128_ps(low, high, 0x20));
     _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(low, high, 0x31));
 }
 
-LAI_INLINE void LAI_NAME(r_sum4)(float s[4], lai_r x, lai_r y, lai_r z, lai_r w)
-{
+LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
     const __m256 t = _mm256_hadd_ps(_mm256_hadd_ps(x, y), _mm256_hadd_ps(z, w));
     _mm_storeu_ps(s, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
 }
@@ -773,86 +1017,81 @@ LAI_INLINE void LAI_NAME(r_sum4)(float s[4], lai_r x, lai_r y, lai_r z, lai_r w)
 #define LAI_LANES 4
 #if defined(__GNUC__) || defined(__clang__)
 typedef float lai_r __attribute__((vector_size(16)));
-typedef int32_t LAI_NAME(bits) __attribute__((vector_size(16)));
-#define LAI_LANE(x, i) (x)[i]
-#define LAI_R_ADD(x, y) ((x) + (y))
-#define LAI_R_SUB(x, y) ((x) - (y))
-#define LAI_R_MUL(x, y) ((x) * (y))
+typedef int32_t lai_r_bits __attribute__((vector_size(16)));
+#define LAI_LANE(x, i)      (x)[i]
+#define LAI_R_ADD(x, y)     ((x) + (y))
+#define LAI_R_SUB(x, y)     ((x) - (y))
+#define LAI_R_MUL(x, y)     ((x) * (y))
 #define LAI_R_GREATER(x, y) ((lai_r)((x) > (y)))
-#define LAI_R_KEEP(x, mask) ((lai_r)((LAI_NAME(bits))(x) & (LAI_NAME(bits))(mask)))
+#define LAI_R_KEEP(x, mask) ((lai_r)((lai_r_bits)(x) & (lai_r_bits)(mask)))
 #else
 typedef struct lai_r {
     float lane[4];
 } lai_r;
-#define LAI_LANE(x, i) (x).lane[i]
-#define LAI_R_ADD(x, y) LAI_NAME(r_add)(x, y)
-#define LAI_R_SUB(x, y) LAI_NAME(r_sub)(x, y)
-#define LAI_R_MUL(x, y) LAI_NAME(r_mul)(x, y)
-#define LAI_R_GREATER(x, y) LAI_NAME(r_greater)(x, y)
-#define LAI_R_KEEP(x, mask) LAI_NAME(r_keep)(x, mask)
+#define LAI_LANE(x, i)      (x).lane[i]
+#define LAI_R_ADD(x, y)     lai_r_add(x, y)
+#define LAI_R_SUB(x, y)     lai_r_sub(x, y)
+#define LAI_R_MUL(x, y)     lai_r_mul(x, y)
+#define LAI_R_GREATER(x, y) lai_r_greater(x, y)
+#define LAI_R_KEEP(x, mask) lai_r_keep(x, mask)
 #endif
 #if !LAI_HAS_FMA && (defined(__GNUC__) || defined(__clang__))
-#define LAI_R_FMA(x, y, z) ((x) * (y) + (z))
+#define LAI_R_FMA(x, y, z)  ((x) * (y) + (z))
 #define LAI_R_FNMA(x, y, z) ((z) - (x) * (y))
 #else
-#define LAI_R_FMA(x, y, z) LAI_NAME(r_fma)(x, y, z)
-#define LAI_R_FNMA(x, y, z) LAI_NAME(r_fnma)(x, y, z)
+#define LAI_R_FMA(x, y, z)  lai_r_fma(x, y, z)
+#define LAI_R_FNMA(x, y, z) lai_r_fnma(x, y, z)
 #endif
-#define LAI_R_SET(x) LAI_NAME(r_set)(x)
-#define LAI_R_LOAD(p) LAI_NAME(r_load_n)(p, 4)
-#define LAI_R_LOAD_N(p, n) LAI_NAME(r_load_n)(p, n)
-#define LAI_R_STORE(p, x) LAI_NAME(r_store_n)(p, x, 4)
-#define LAI_R_STORE_N(p, x, n) LAI_NAME(r_store_n)(p, x, n)
-#define LAI_R_MAX(x, y) LAI_NAME(r_max)(x, y)
-#define LAI_R_MIN(x, y) LAI_NAME(r_min)(x, y)
-#define LAI_R_ROUND(x) LAI_NAME(r_round)(x)
-#define LAI_FENCE(x) ((void)(x))
+#define LAI_R_SET(x)           lai_r_set(x)
+#define LAI_R_LOAD(p)          lai_r_load_n(p, 4)
+#define LAI_R_LOAD_N(p, n)     lai_r_load_n(p, n)
+#define LAI_R_STORE(p, x)      lai_r_store_n(p, x, 4)
+#define LAI_R_STORE_N(p, x, n) lai_r_store_n(p, x, n)
+#define LAI_R_MAX(x, y)        lai_r_max(x, y)
+#define LAI_R_MIN(x, y)        lai_r_min(x, y)
+#define LAI_R_ROUND(x)         lai_r_round(x)
+#define LAI_FENCE(x)           ((void)(x))
 
 /* a function of registers x, y, z in terms of their lanes i */
-#define LAI_BY_LANE(name, parameters, expression) \
-    LAI_INLINE lai_r LAI_NAME(name) parameters    \
-    {                                             \
-        lai_r r;                                  \
-        int i;                                    \
-        for (i = 0; i < 4; ++i)                   \
-            LAI_LANE(r, i) = (expression);        \
-        return r;                                 \
+#define LAI_BY_LANE(name, parameters, expression)                                                  \
+    LAI_INLINE lai_r name parameters {                                                             \
+        lai_r r;                                                                                   \
+        int i;                                                                                     \
+        for (i = 0; i < 4; ++i) LAI_LANE(r, i) = (expression);                                     \
+        return r;                                                                                  \
     }
 #define LAI_X LAI_LANE(x, i)
 #define LAI_Y LAI_LANE(y, i)
 #define LAI_Z LAI_LANE(z, i)
-LAI_BY_LANE(r_set, (float s), s)
-LAI_BY_LANE(r_load_n, (const float *p, int64_t n), i < (int)n ? p[i] : 0.0f)
-LAI_BY_LANE(r_max, (lai_r x, lai_r y), LAI_X > LAI_Y ? LAI_X : LAI_Y)
-LAI_BY_LANE(r_min, (lai_r x, lai_r y), LAI_X < LAI_Y ? LAI_X : LAI_Y)
-LAI_BY_LANE(r_round, (lai_r x), floorf(LAI_X + 0.5f))
-LAI_BY_LANE(r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
+LAI_BY_LANE(lai_r_set, (float s), s)
+LAI_BY_LANE(lai_r_load_n, (const float *p, int64_t n), i < (int)n ? p[i] : 0.0f)
+LAI_BY_LANE(lai_r_max, (lai_r x, lai_r y), LAI_X > LAI_Y ? LAI_X : LAI_Y)
+LAI_BY_LANE(lai_r_min, (lai_r x, lai_r y), LAI_X < LAI_Y ? LAI_X : LAI_Y)
+LAI_BY_LANE(lai_r_round, (lai_r x), floorf(LAI_X + 0.5f))
+LAI_BY_LANE(lai_r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
 #if !defined(__GNUC__) && !defined(__clang__)
-LAI_BY_LANE(r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
-LAI_BY_LANE(r_sub, (lai_r x, lai_r y), LAI_X - LAI_Y)
-LAI_BY_LANE(r_mul, (lai_r x, lai_r y), LAI_X * LAI_Y)
-LAI_BY_LANE(r_greater, (lai_r x, lai_r y), LAI_X > LAI_Y ? 1.0f : 0.0f)
-LAI_BY_LANE(r_keep, (lai_r x, lai_r y), LAI_Y > 0.0f ? LAI_X : 0.0f)
+LAI_BY_LANE(lai_r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
+LAI_BY_LANE(lai_r_sub, (lai_r x, lai_r y), LAI_X - LAI_Y)
+LAI_BY_LANE(lai_r_mul, (lai_r x, lai_r y), LAI_X *LAI_Y)
+LAI_BY_LANE(lai_r_greater, (lai_r x, lai_r y), LAI_X > LAI_Y ? 1.0f : 0.0f)
+LAI_BY_LANE(lai_r_keep, (lai_r x, lai_r y), LAI_Y > 0.0f ? LAI_X : 0.0f)
 #endif
 #if LAI_HAS_FMA || (!defined(__GNUC__) && !defined(__clang__))
-LAI_BY_LANE(r_fma, (lai_r x, lai_r y, lai_r z), LAI_MADD(LAI_X, LAI_Y, LAI_Z))
-LAI_BY_LANE(r_fnma, (lai_r x, lai_r y, lai_r z), LAI_MADD(-LAI_X, LAI_Y, LAI_Z))
+LAI_BY_LANE(lai_r_fma, (lai_r x, lai_r y, lai_r z), LAI_MADD(LAI_X, LAI_Y, LAI_Z))
+LAI_BY_LANE(lai_r_fnma, (lai_r x, lai_r y, lai_r z), LAI_MADD(-LAI_X, LAI_Y, LAI_Z))
 #endif
 #undef LAI_BY_LANE
 #undef LAI_X
 #undef LAI_Y
 #undef LAI_Z
 
-LAI_INLINE void LAI_NAME(r_store_n)(float *p, lai_r x, int64_t n)
-{
+LAI_INLINE void lai_r_store_n(float *p, lai_r x, int64_t n) {
     int i;
     for (i = 0; i < 4; ++i)
-        if (i < (int)n)
-            p[i] = LAI_LANE(x, i);
+        if (i < (int)n) p[i] = LAI_LANE(x, i);
 }
 
-LAI_INLINE void LAI_NAME(r_store_zip)(float *p, lai_r x, lai_r y)
-{
+LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
     int i;
     for (i = 0; i < 4; ++i) {
         p[2 * i] = LAI_LANE(x, i);
@@ -860,44 +1099,41 @@ LAI_INLINE void LAI_NAME(r_store_zip)(float *p, lai_r x, lai_r y)
     }
 }
 
-LAI_INLINE float LAI_NAME(r_sum)(lai_r x)
-{
+LAI_INLINE float lai_r_sum(lai_r x) {
     return (LAI_LANE(x, 0) + LAI_LANE(x, 1)) + (LAI_LANE(x, 2) + LAI_LANE(x, 3));
 }
-LAI_INLINE void LAI_NAME(r_sum4)(float s[4], lai_r x, lai_r y, lai_r z, lai_r w)
-{
-    s[0] = LAI_NAME(r_sum)(x);
-    s[1] = LAI_NAME(r_sum)(y);
-    s[2] = LAI_NAME(r_sum)(z);
-    s[3] = LAI_NAME(r_sum)(w);
+LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
+    s[0] = lai_r_sum(x);
+    s[1] = lai_r_sum(y);
+    s[2] = lai_r_sum(z);
+    s[3] = lai_r_sum(w);
 }
 
 #endif /* instruction sets */
 
-/* From registers to vectors, once for all: MAPn applies an operation of n operands to each register. */
+/* From registers to vectors, once for all: MAPn applies an operation of n operands to each
+ * register. */
 #if LAI_LANES == 8
 typedef struct lai_v {
     lai_r a, b;
 } lai_v;
-LAI_INLINE lai_v lai_make(lai_r a, lai_r b)
-{
+LAI_INLINE lai_v lai_make(lai_r a, lai_r b) {
     lai_v v;
     v.a = a;
     v.b = b;
     return v;
 }
-#define LAI_MAP1(op, x) lai_make(op((x).a), op((x).b))
-#define LAI_MAP2(op, x, y) lai_make(op((x).a, (y).a), op((x).b, (y).b))
-#define LAI_MAP3(op, x, y, z) lai_make(op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b))
-#define LAI_MAP_MEMORY(op, p) lai_make(op(p, 0), op(p, 8))
+#define LAI_MAP1(op, x)            lai_make(op((x).a), op((x).b))
+#define LAI_MAP2(op, x, y)         lai_make(op((x).a, (y).a), op((x).b, (y).b))
+#define LAI_MAP3(op, x, y, z)      lai_make(op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b))
+#define LAI_MAP_MEMORY(op, p)      lai_make(op(p, 0), op(p, 8))
 #define LAI_STORE_MEMORY(op, p, x) (op(p, 0, (x).a), op(p, 8, (x).b))
-#define LAI_TOTAL(x) LAI_R_ADD((x).a, (x).b)
+#define LAI_TOTAL(x)               LAI_R_ADD((x).a, (x).b)
 #else
 typedef struct lai_v {
     lai_r a, b, c, d;
 } lai_v;
-LAI_INLINE lai_v lai_make(lai_r a, lai_r b, lai_r c, lai_r d)
-{
+LAI_INLINE lai_v lai_make(lai_r a, lai_r b, lai_r c, lai_r d) {
     lai_v v;
     v.a = a;
     v.b = b;
@@ -906,13 +1142,13 @@ LAI_INLINE lai_v lai_make(lai_r a, lai_r b, lai_r c, lai_r d)
     return v;
 }
 #define LAI_MAP1(op, x) lai_make(op((x).a), op((x).b), op((x).c), op((x).d))
-#define LAI_MAP2(op, x, y) \
+#define LAI_MAP2(op, x, y)                                                                         \
     lai_make(op((x).a, (y).a), op((x).b, (y).b), op((x).c, (y).c), op((x).d, (y).d))
-#define LAI_MAP3(op, x, y, z)                                             \
-    lai_make(op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b), op((x).c, (y).c, (z).c), \
+#define LAI_MAP3(op, x, y, z)                                                                      \
+    lai_make(op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b), op((x).c, (y).c, (z).c),            \
              op((x).d, (y).d, (z).d))
 #define LAI_MAP_MEMORY(op, p) lai_make(op(p, 0), op(p, 4), op(p, 8), op(p, 12))
-#define LAI_STORE_MEMORY(op, p, x) \
+#define LAI_STORE_MEMORY(op, p, x)                                                                 \
     (op(p, 0, (x).a), op(p, 4, (x).b), op(p, 8, (x).c), op(p, 12, (x).d))
 #define LAI_TOTAL(x) LAI_R_ADD(LAI_R_ADD((x).a, (x).b), LAI_R_ADD((x).c, (x).d))
 #endif
@@ -921,47 +1157,50 @@ LAI_INLINE lai_v lai_make(lai_r a, lai_r b, lai_r c, lai_r d)
 LAI_INLINE lai_v lai_add(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_ADD, x, y); }
 LAI_INLINE lai_v lai_sub(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_SUB, x, y); }
 LAI_INLINE lai_v lai_mul(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_MUL, x, y); }
-LAI_INLINE lai_v lai_fma(lai_v x, lai_v y, lai_v z) { return LAI_MAP3(LAI_R_FMA, x, y, z); }   /* x y + z */
-LAI_INLINE lai_v lai_fnma(lai_v x, lai_v y, lai_v z) { return LAI_MAP3(LAI_R_FNMA, x, y, z); } /* z - x y */
-LAI_INLINE lai_v lai_max(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_MAX, x, y); } /* x > y ? x : y: NaN gives y */
+/* x y + z */
+LAI_INLINE lai_v lai_fma(lai_v x, lai_v y, lai_v z) { return LAI_MAP3(LAI_R_FMA, x, y, z); }
+/* z - x y */
+LAI_INLINE lai_v lai_fnma(lai_v x, lai_v y, lai_v z) { return LAI_MAP3(LAI_R_FNMA, x, y, z); }
+/* x > y ? x : y, so y where one is NaN */
+LAI_INLINE lai_v lai_max(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_MAX, x, y); }
 LAI_INLINE lai_v lai_min(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_MIN, x, y); }
-LAI_INLINE lai_v lai_round(lai_v x) { return LAI_MAP1(LAI_R_ROUND, x); }     /* to a nearest whole number */
-LAI_INLINE lai_v lai_pow2(lai_v x) { return LAI_MAP1(LAI_NAME(r_pow2), x); } /* whole x in -127 (0) .. 128 (inf) */
-LAI_INLINE lai_v lai_greater(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_GREATER, x, y); } /* a mask */
-LAI_INLINE lai_v lai_keep(lai_v x, lai_v mask) { return LAI_MAP2(LAI_R_KEEP, x, mask); } /* x or, outside, 0 */
+/* to a nearest whole number */
+LAI_INLINE lai_v lai_round(lai_v x) { return LAI_MAP1(LAI_R_ROUND, x); }
+/* 2^x for whole x in -127 (0) .. 128 (infinity) */
+LAI_INLINE lai_v lai_pow2(lai_v x) { return LAI_MAP1(lai_r_pow2, x); }
+/* a mask */
+LAI_INLINE lai_v lai_greater(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_GREATER, x, y); }
+/* x where the mask is set, else 0 */
+LAI_INLINE lai_v lai_keep(lai_v x, lai_v mask) { return LAI_MAP2(LAI_R_KEEP, x, mask); }
 /* clang-format on */
 
-LAI_INLINE lai_v lai_set(float s)
-{
+LAI_INLINE lai_v lai_set(float s) {
     const lai_r r = LAI_R_SET(s);
 #define LAI_AT(p, i) r
     return LAI_MAP_MEMORY(LAI_AT, p);
 #undef LAI_AT
 }
-LAI_INLINE lai_v lai_zero(void) { return lai_set(0.0f); }
+LAI_INLINE lai_v lai_zero(void) {
+    return lai_set(0.0f);
+}
 
-LAI_INLINE lai_v lai_load(const float *p)
-{
+LAI_INLINE lai_v lai_load(const float *p) {
 #define LAI_AT(p, i) LAI_R_LOAD((p) + (i))
     return LAI_MAP_MEMORY(LAI_AT, p);
 #undef LAI_AT
 }
-LAI_INLINE lai_v lai_load_n(const float *p, int64_t n)
-{
-    if (n >= 16)
-        return lai_load(p);
+LAI_INLINE lai_v lai_load_n(const float *p, int64_t n) {
+    if (n >= 16) return lai_load(p);
 #define LAI_AT(p, i) LAI_R_LOAD_N((p) + (i), n - (i))
     return LAI_MAP_MEMORY(LAI_AT, p);
 #undef LAI_AT
 }
-LAI_INLINE void lai_store(float *p, lai_v x)
-{
+LAI_INLINE void lai_store(float *p, lai_v x) {
 #define LAI_AT(p, i, x) LAI_R_STORE((p) + (i), x)
     LAI_STORE_MEMORY(LAI_AT, p, x);
 #undef LAI_AT
 }
-LAI_INLINE void lai_store_n(float *p, lai_v x, int64_t n)
-{
+LAI_INLINE void lai_store_n(float *p, lai_v x, int64_t n) {
 #define LAI_AT(p, i, x) LAI_R_STORE_N((p) + (i), x, n - (i))
     if (n >= 16)
         lai_store(p, x);
@@ -971,35 +1210,36 @@ LAI_INLINE void lai_store_n(float *p, lai_v x, int64_t n)
 }
 LAI_INLINE void lai_store_zip(float *p, lai_v x, lai_v y) /* x0 y0 x1 y1 .. x15 y15 */
 {
-    LAI_NAME(r_store_zip)(p, x.a, y.a);
-    LAI_NAME(r_store_zip)(p + 2 * LAI_LANES, x.b, y.b);
+    lai_r_store_zip(p, x.a, y.a);
+    lai_r_store_zip(p + 2 * LAI_LANES, x.b, y.b);
 #if LAI_LANES == 4
-    LAI_NAME(r_store_zip)(p + 4 * LAI_LANES, x.c, y.c);
-    LAI_NAME(r_store_zip)(p + 6 * LAI_LANES, x.d, y.d);
+    lai_r_store_zip(p + 4 * LAI_LANES, x.c, y.c);
+    lai_r_store_zip(p + 6 * LAI_LANES, x.d, y.d);
 #endif
 }
-LAI_INLINE void lai_sum4(float s[4], lai_v x, lai_v y, lai_v z, lai_v w) /* the sums of four vectors */
+LAI_INLINE void lai_sum4(float s[4], lai_v x, lai_v y, lai_v z,
+                         lai_v w) /* the sums of four vectors */
 {
-    LAI_NAME(r_sum4)(s, LAI_TOTAL(x), LAI_TOTAL(y), LAI_TOTAL(z), LAI_TOTAL(w));
+    lai_r_sum4(s, LAI_TOTAL(x), LAI_TOTAL(y), LAI_TOTAL(z), LAI_TOTAL(w));
 }
 
 /* ------------------------------------------------------------------------------------------------
  * [LA-6] PRIMITIVES
- * ------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
-LAI_INLINE lai_v lai_fma1(float x, lai_v y, lai_v z) { return lai_fma(lai_set(x), y, z); }
-LAI_INLINE float lai_sum(lai_v x)
-{
+LAI_INLINE lai_v lai_fma1(float x, lai_v y, lai_v z) {
+    return lai_fma(lai_set(x), y, z);
+}
+LAI_INLINE float lai_sum(lai_v x) {
     float s[4];
     lai_sum4(s, x, x, x, x);
     return s[0];
 }
 
 /* exp(x + lo) = s + s e and exp(x + lo) - 1 = (s - 1) + s e, with s = 2^n and e = exp(r) - 1 for
- * |r| <= ln(2) / 2 by its Taylor series, whose next term is 5e-9. lo is a small correction: exp of a
- * sum that a float cannot hold. -inf gives s = 0 and a finite e; NaN stays. */
-LAI_INLINE lai_v lai_exp_parts(lai_v x, lai_v lo, lai_v *s)
-{
+ * |r| <= ln(2) / 2 by its Taylor series, whose next term is 5e-9. lo is a small correction: exp
+ * of a sum that a float cannot hold. -inf gives s = 0 and a finite e; NaN stays. */
+LAI_INLINE lai_v lai_exp_parts(lai_v x, lai_v lo, lai_v *s) {
     static const float series[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f};
     lai_v n, r, p;
     int i;
@@ -1009,15 +1249,13 @@ LAI_INLINE lai_v lai_exp_parts(lai_v x, lai_v lo, lai_v *s)
     r = lai_fnma(n, lai_set(0.693145752f), x); /* ln 2 in two parts: the first has 15 bits */
     r = lai_add(lai_fnma(n, lai_set(1.42860677e-6f), r), lo);
     p = lai_set(series[0]);
-    for (i = 1; i < 6; ++i)
-        p = lai_fma(p, r, lai_set(series[i]));
+    for (i = 1; i < 6; ++i) p = lai_fma(p, r, lai_set(series[i]));
     *s = lai_pow2(n);
     return lai_fma(lai_mul(r, r), p, r);
 }
 
 /* y[i] = exp(x[i] + lo[i]) for n a multiple of 16; relative error 1e-7, 0 below -87.7 */
-static void lai_exp_n(float *y, const float *x, const float *lo, int64_t n)
-{
+static void lai_exp_n(float *y, const float *x, const float *lo, int64_t n) {
     int64_t i;
     for (i = 0; i < n; i += 16) {
         lai_v s, e = lai_exp_parts(lai_load(x + i), lai_load(lo + i), &s);
@@ -1027,12 +1265,13 @@ static void lai_exp_n(float *y, const float *x, const float *lo, int64_t n)
 
 /* Decay of x by one token. A float32 alpha near 1 is wrong by up to 6e-8 in the same direction at
  * every step; x + x * expm1(g) is not. So a gate is a pair: (expm1(g), on) or (exp(g), off). */
-LAI_INLINE lai_v lai_decay(lai_v x, lai_v gate, lai_v step) { return lai_fma(x, gate, lai_keep(x, step)); }
+LAI_INLINE lai_v lai_decay(lai_v x, lai_v gate, lai_v step) {
+    return lai_fma(x, gate, lai_keep(x, step));
+}
 
 /* y = sum over i < n of c[i] M[i], rows of `cols` <= 16 columns, `stride` apart; four sums hide the
  * latency of the multiply-add */
-LAI_INLINE lai_v lai_read(const float *M, int64_t stride, int64_t cols, const float *c, int64_t n)
-{
+LAI_INLINE lai_v lai_read(const float *M, int64_t stride, int64_t cols, const float *c, int64_t n) {
     lai_v y0 = lai_zero(), y1 = y0, y2 = y0, y3 = y0;
     int64_t i = 0;
     for (; i + 4 <= n; i += 4, M += 4 * stride, c += 4) {
@@ -1041,15 +1280,13 @@ LAI_INLINE lai_v lai_read(const float *M, int64_t stride, int64_t cols, const fl
         y2 = lai_fma1(c[2], lai_load_n(M + 2 * stride, cols), y2);
         y3 = lai_fma1(c[3], lai_load_n(M + 3 * stride, cols), y3);
     }
-    for (; i < n; ++i, M += stride, ++c)
-        y0 = lai_fma1(c[0], lai_load_n(M, cols), y0);
+    for (; i < n; ++i, M += stride, ++c) y0 = lai_fma1(c[0], lai_load_n(M, cols), y0);
     return lai_add(lai_add(y0, y1), lai_add(y2, y3));
 }
 
 /* the same for two streams of coefficients, c[i * c_step] and c[i * c_step + 1], and full rows */
 LAI_INLINE void lai_read2(const float *M, int64_t stride, const float *c, int64_t c_step, int64_t n,
-                          lai_v *ya, lai_v *yb)
-{
+                          lai_v *ya, lai_v *yb) {
     lai_v a0 = lai_zero(), b0 = a0, a1 = a0, b1 = a0, x;
     int64_t i = 0;
     for (; i + 2 <= n; i += 2, M += 2 * stride, c += 2 * c_step) {
@@ -1076,20 +1313,18 @@ LAI_INLINE void lai_read2(const float *M, int64_t stride, const float *c, int64_
  *     K  [n][2]    writes:                 S_i = rho S_i + K_ia u_a + K_ib u_b
  *     R  [n][2]    reads the NEW state:    r_c, r_d, what the delta rule of the NEXT pair predicts
  *
- * rescale: 0 leaves the scale of S (it is held aside), 1 multiplies by rho[0], 2 by rho[1] as well (a
- * decay that no single float holds). Every vector of the state is loaded and stored once for two
- * tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, all the arithmetic there is. */
-LAI_INLINE lai_v LAI_NAME(pair_row)(float *S, const float *Q, const float *K, const float *rho,
-                                    int rescale, lai_v ua, lai_v ub, lai_v *oa, lai_v *ob)
-{
+ * rescale: 0 leaves the scale of S (it is held aside), 1 multiplies by rho[0], 2 by rho[1] as
+ * well (a decay that no single float holds). Every vector of the state is loaded and stored once
+ * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, all the arithmetic
+ * there is. */
+LAI_INLINE lai_v lai_pair_row(float *S, const float *Q, const float *K, const float *rho,
+                              int rescale, lai_v ua, lai_v ub, lai_v *oa, lai_v *ob) {
     lai_v x = lai_load(S);
     LAI_FENCE(x);
     *oa = lai_fma1(Q[0], x, *oa);
     *ob = lai_fma1(Q[1], x, *ob);
-    if (rescale > 0)
-        x = lai_mul(x, lai_set(rho[0]));
-    if (rescale > 1)
-        x = lai_mul(x, lai_set(rho[1]));
+    if (rescale > 0) x = lai_mul(x, lai_set(rho[0]));
+    if (rescale > 1) x = lai_mul(x, lai_set(rho[1]));
     x = lai_fma1(K[0], ua, x);
     x = lai_fma1(K[1], ub, x);
     lai_store(S, x);
@@ -1099,21 +1334,20 @@ LAI_INLINE lai_v LAI_NAME(pair_row)(float *S, const float *Q, const float *K, co
 /* Two rows a turn. An additive rule needs a second set of sums to keep both FMA ports busy; a delta
  * rule has four sums as it is, and no registers left. u, o and r are [2][16]. */
 LAI_INLINE void lai_pair(float *S, int64_t n, const float *Q, const float *K, const float *R,
-                         const float *rho, int rescale, int delta, const float *u, float *o, float *r)
-{
+                         const float *rho, int rescale, int delta, const float *u, float *o,
+                         float *r) {
     const lai_v ua = lai_load(u), ub = lai_load(u + 16);
     lai_v oa = lai_zero(), ob = oa, oc = oa, od = oa, rc = oa, rd = oa, x;
     int64_t i;
     for (i = 0; i < n; i += 2, S += 32, Q += 4, K += 4, R += 4) {
-        x = LAI_NAME(pair_row)(S, Q, K, rho, rescale, ua, ub, &oa, &ob);
+        x = lai_pair_row(S, Q, K, rho, rescale, ua, ub, &oa, &ob);
         if (delta) {
             rc = lai_fma1(R[0], x, rc);
             rd = lai_fma1(R[1], x, rd);
         }
-        if (i + 1 == n)
-            break;
-        x = LAI_NAME(pair_row)(S + 16, Q + 2, K + 2, rho, rescale, ua, ub, delta ? &oa : &oc,
-                               delta ? &ob : &od);
+        if (i + 1 == n) break;
+        x = lai_pair_row(S + 16, Q + 2, K + 2, rho, rescale, ua, ub, delta ? &oa : &oc,
+                         delta ? &ob : &od);
         if (delta) {
             rc = lai_fma1(R[2], x, rc);
             rd = lai_fma1(R[3], x, rd);
@@ -1128,51 +1362,47 @@ LAI_INLINE void lai_pair(float *S, int64_t n, const float *Q, const float *K, co
 }
 
 /* Functions of their own: inlined into their caller, gcc runs out of registers inside the loop. */
-typedef void (*LAI_NAME(pair_pass))(float *S, int64_t n, const float *Q, const float *K, const float *R,
-                                    const float *rho, const float *u, float *o, float *r);
+typedef void (*lai_pair_pass)(float *S, int64_t n, const float *Q, const float *K, const float *R,
+                              const float *rho, const float *u, float *o, float *r);
 #define LAI_PAIR(name, rescale, delta)                                                             \
-    static void LAI_NAME(name)(float *S, int64_t n, const float *Q, const float *K, const float *R, \
-                               const float *rho, const float *u, float *o, float *r)               \
-    {                                                                                              \
+    static void name(float *S, int64_t n, const float *Q, const float *K, const float *R,          \
+                     const float *rho, const float *u, float *o, float *r) {                       \
         lai_pair(S, n, Q, K, R, rho, rescale, delta, u, o, r);                                     \
     }
-LAI_PAIR(add_0, 0, 0)
-LAI_PAIR(add_1, 1, 0)
-LAI_PAIR(add_2, 2, 0)
-LAI_PAIR(delta_0, 0, 1)
-LAI_PAIR(delta_1, 1, 1)
-LAI_PAIR(delta_2, 2, 1)
+LAI_PAIR(lai_pair_add_0, 0, 0)
+LAI_PAIR(lai_pair_add_1, 1, 0)
+LAI_PAIR(lai_pair_add_2, 2, 0)
+LAI_PAIR(lai_pair_delta_0, 0, 1)
+LAI_PAIR(lai_pair_delta_1, 1, 1)
+LAI_PAIR(lai_pair_delta_2, 2, 1)
 #undef LAI_PAIR
 
 /* [delta rule?][rescale] */
-static const LAI_NAME(pair_pass) LAI_NAME(pair_passes)[2][3] = {
-    {LAI_NAME(add_0), LAI_NAME(add_1), LAI_NAME(add_2)},
-    {LAI_NAME(delta_0), LAI_NAME(delta_1), LAI_NAME(delta_2)},
+static const lai_pair_pass lai_pair_passes[2][3] = {
+    {lai_pair_add_0, lai_pair_add_1, lai_pair_add_2},
+    {lai_pair_delta_0, lai_pair_delta_1, lai_pair_delta_2},
 };
 
 /* ------------------------------------------------------------------------------------------------
  * [LA-7] ENGINE
- * ------------------------------------------------------------------------------------------------ */
+ * ---------------------------------------------------------------------------------------------- */
 
-/* ---- features ---------------------------------------------------------------------------------- */
+/* ---- features -------------------------------------------------------------------------------- */
 
 /* 1 / the length of x, or 1 where off. A sum of squares outside float's range is taken again in
  * double; a row of zeros stays zero. */
-static float LAI_NAME(inverse_norm)(const float *x, int64_t n, int mode, float eps)
-{
+static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
     lai_v sum = lai_zero();
     double square;
     int64_t i;
-    if (mode == LA_L2_OFF)
-        return 1.0f;
+    if (mode == LA_L2_OFF) return 1.0f;
     for (i = 0; i < n; i += 16) {
         lai_v v = lai_load_n(x + i, n - i);
         sum = lai_fma(v, v, sum);
     }
     square = (double)lai_sum(sum);
     if (!(square > 1e-30 && square < 1e30))
-        for (square = 0.0, i = 0; i < n; ++i)
-            square += (double)x[i] * (double)x[i];
+        for (square = 0.0, i = 0; i < n; ++i) square += (double)x[i] * (double)x[i];
     if (mode == LA_L2_SUM)
         square = sqrt(square + (double)eps);
     else
@@ -1181,11 +1411,10 @@ static float LAI_NAME(inverse_norm)(const float *x, int64_t n, int mode, float e
 }
 
 /* y = f(x) for `count` rows of n, as the layer's feature map and normalisation say */
-static void LAI_NAME(map_rows)(const lai_head *h, float *y, int64_t y_step, lai_rows x, int64_t count)
-{
+static void lai_map_rows(const lai_head *h, float *y, int64_t y_step, lai_rows x, int64_t count) {
     int64_t t, i;
     for (t = 0; t < count; ++t, y += y_step, x.at += x.step) {
-        lai_v factor = lai_set(LAI_NAME(inverse_norm)(x.at, h->dim_k, h->l2_mode, h->l2_eps));
+        lai_v factor = lai_set(lai_inverse_norm(x.at, h->dim_k, h->l2_mode, h->l2_eps));
         for (i = 0; i < h->dim_k; i += 16)
             lai_store_n(y + i, lai_mul(factor, lai_load_n(x.at + i, h->dim_k - i)), h->dim_k - i);
     }
@@ -1194,8 +1423,7 @@ static void LAI_NAME(map_rows)(const lai_head *h, float *y, int64_t y_step, lai_
 /* Features of `count` tokens from t on. The identity is the input itself; anything else goes to
  * scratch: [count][rows] for k, then the same for each query head. */
 static void lai_features(const lai_head *h, int64_t t, int64_t count, float *scratch, lai_rows *k,
-                         lai_rows *q, int64_t *q_next)
-{
+                         lai_rows *q, int64_t *q_next) {
     const int64_t rows = LAI_ROUND16(h->dim_k);
     int64_t m;
     k->at = h->k.at + t * h->k.step;
@@ -1203,30 +1431,27 @@ static void lai_features(const lai_head *h, int64_t t, int64_t count, float *scr
     k->step = h->k.step;
     q->step = h->q.step;
     *q_next = h->q_next;
-    if (h->l2_mode == LA_L2_OFF)
-        return;
-    LAI_NAME(map_rows)(h, scratch, rows, *k, count);
+    if (h->l2_mode == LA_L2_OFF) return;
+    lai_map_rows(h, scratch, rows, *k, count);
     k->at = scratch;
     for (m = 0; m < h->queries; ++m, q->at += h->q_next)
-        LAI_NAME(map_rows)(h, scratch + (m + 1) * count * rows, rows, *q, count);
+        lai_map_rows(h, scratch + (m + 1) * count * rows, rows, *q, count);
     q->at = scratch + count * rows;
     k->step = q->step = rows;
     *q_next = count * rows;
 }
 
-/* ---- the state, as panels of 16 columns ---------------------------------------------------------- */
+/* ---- the state, as panels of 16 columns ------------------------------------------------------ */
 
-static float *LAI_NAME(panel)(const lai_head *h, float *panels, int64_t column)
-{
+static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
     return panels + (column - h->first) * h->dim_k;
 }
 
-static void LAI_NAME(load_panels)(const lai_head *h, float *panels)
-{
+static void lai_load_panels(const lai_head *h, float *panels) {
     const int64_t end = h->first + h->columns, n = h->dim_k;
     int64_t c, i, j;
     for (c = h->first; c < end; c += 16) {
-        float *S = LAI_NAME(panel)(h, panels, c);
+        float *S = lai_panel(h, panels, c);
         const int64_t cols = LAI_MIN(end - c, 16);
         for (i = 0; i < n; ++i)
             if (!h->state_in)
@@ -1239,14 +1464,12 @@ static void LAI_NAME(load_panels)(const lai_head *h, float *panels)
     }
 }
 
-static void LAI_NAME(store_panels)(const lai_head *h, float *panels, float factor)
-{
+static void lai_store_panels(const lai_head *h, float *panels, float factor) {
     const int64_t end = h->first + h->columns, n = h->dim_k;
     int64_t c, i, j;
-    if (!h->state_out)
-        return;
+    if (!h->state_out) return;
     for (c = h->first; c < end; c += 16) {
-        const float *S = LAI_NAME(panel)(h, panels, c);
+        const float *S = lai_panel(h, panels, c);
         const int64_t cols = LAI_MIN(end - c, 16);
         if (h->layout == LA_KV)
             for (i = 0; i < n; ++i)
@@ -1254,22 +1477,18 @@ static void LAI_NAME(store_panels)(const lai_head *h, float *panels, float facto
                             lai_mul(lai_set(factor), lai_load(S + 16 * i)), cols);
         else
             for (j = 0; j < cols; ++j)
-                for (i = 0; i < n; ++i)
-                    h->state_out[(c + j) * n + i] = factor * S[16 * i + j];
+                for (i = 0; i < n; ++i) h->state_out[(c + j) * n + i] = factor * S[16 * i + j];
     }
 }
 
-LAI_INLINE lai_v LAI_NAME(value)(const lai_head *h, int64_t t, int64_t column, int64_t cols)
-{
+LAI_INLINE lai_v lai_value(const lai_head *h, int64_t t, int64_t column, int64_t cols) {
     return lai_load_n(h->v.at + t * h->v.step + column, cols);
 }
-LAI_INLINE lai_v LAI_NAME(beta)(const lai_head *h, int64_t t, int64_t column, int64_t cols)
-{
+LAI_INLINE lai_v lai_beta(const lai_head *h, int64_t t, int64_t column, int64_t cols) {
     const float *beta = h->beta.at + t * h->beta.step;
     return h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta);
 }
-LAI_INLINE float *LAI_NAME(output)(const lai_head *h, int64_t query, int64_t t, int64_t column)
-{
+LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_t column) {
     return h->out + query * h->out_next + t * h->out_step + column;
 }
 
@@ -1283,39 +1502,37 @@ LAI_INLINE float *LAI_NAME(output)(const lai_head *h, int64_t query, int64_t t, 
  *     u_a = beta_a (v_a - A S0^T k_a)              (additive: beta v)
  *     u_b = beta_b (v_b - AB S0^T k_b - B (k_b . k_a) u_a)
  *
- * The panel holds S / G: a decay only changes G, and the scalars around the pass: reads are multiplied
- * by G, writes divided. G is exp of a running sum of gates in double, so that nothing accumulates; when
- * it would leave [1e-7, 1e7] (1e30 / 1e-7 is still a float) the pass multiplies S and G becomes 1.
- * Whether it does depends on b, but it only concerns the new state: o_a never does. */
+ * The panel holds S / G: a decay only changes G, and the scalars around the pass: reads are
+ * multiplied by G, writes divided. G is exp of a running sum of gates in double, so that nothing
+ * accumulates; when it would leave [1e-7, 1e7] (1e30 / 1e-7 is still a float) the pass multiplies
+ * S and G becomes 1. Whether it does depends on b, but it only concerns the new state: o_a never
+ * does. */
 
-typedef struct LAI_NAME(pair_info) {
+typedef struct lai_pair_info {
     float read[2], late[2]; /* decay up to a and b, as a product of two factors */
     float write[2], write_late;
     float rho[2];
     float kk; /* B (k_b . k_a) */
     int rescale;
-} LAI_NAME(pair_info);
+} lai_pair_info;
 
-typedef struct LAI_NAME(pairs) {
+typedef struct lai_pairs {
     float *panels, *K, *Q, *dots, *predicted, *scratch, *zeros;
-    LAI_NAME(pair_info) *info;
+    lai_pair_info *info;
     int64_t rows, count;
     double sum; /* ln G */
-} LAI_NAME(pairs);
+} lai_pairs;
 
 /* the float arguments (x, lo) and the number of factors for exp of a double */
-static int LAI_NAME(split)(double g, float *x, float *lo)
-{
+static int lai_split(double g, float *x, float *lo) {
     const int deep = g < LAI_DEEP;
-    if (deep)
-        g *= 0.5;
+    if (deep) g *= 0.5;
     *x = (float)g;
     *lo = fabsf(*x) < 200.0f ? (float)(g - (double)*x) : 0.0f;
     return deep;
 }
 
-static void LAI_NAME(pair_decays)(const lai_head *h, LAI_NAME(pairs) *c, int64_t first, int64_t end)
-{
+static void lai_pair_decays(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
     float x[3 * LAI_RING] = {0}, lo[3 * LAI_RING] = {0}, y[3 * LAI_RING];
     int deep[3 * LAI_RING], j;
     int64_t p;
@@ -1324,16 +1541,16 @@ static void LAI_NAME(pair_decays)(const lai_head *h, LAI_NAME(pairs) *c, int64_t
         const double A = (double)gate[0];
         const double B = 2 * p + 1 < h->tokens ? (double)gate[h->log_decay.step] : 0.0;
         const double a = c->sum + A, b = a + B;
-        LAI_NAME(pair_info) *info = c->info + p % LAI_RING;
+        lai_pair_info *info = c->info + p % LAI_RING;
         info->rescale = fabs(a) > LAI_WINDOW || fabs(b) > LAI_WINDOW;
         c->sum = info->rescale ? 0.0 : b;
-        deep[j] = LAI_NAME(split)(a, x + j, lo + j);
-        deep[LAI_RING + j] = LAI_NAME(split)(b, x + LAI_RING + j, lo + LAI_RING + j);
-        deep[2 * LAI_RING + j] = LAI_NAME(split)(B, x + 2 * LAI_RING + j, lo + 2 * LAI_RING + j);
+        deep[j] = lai_split(a, x + j, lo + j);
+        deep[LAI_RING + j] = lai_split(b, x + LAI_RING + j, lo + LAI_RING + j);
+        deep[2 * LAI_RING + j] = lai_split(B, x + 2 * LAI_RING + j, lo + 2 * LAI_RING + j);
     }
     lai_exp_n(y, x, lo, 3 * LAI_RING);
     for (p = first, j = 0; p < end; ++p, ++j) {
-        LAI_NAME(pair_info) *info = c->info + p % LAI_RING;
+        lai_pair_info *info = c->info + p % LAI_RING;
         const float B = y[2 * LAI_RING + j], B_late = deep[2 * LAI_RING + j] ? B : 1.0f;
         info->read[0] = y[j];
         info->late[0] = deep[j] ? y[j] : 1.0f;
@@ -1347,13 +1564,13 @@ static void LAI_NAME(pair_decays)(const lai_head *h, LAI_NAME(pairs) *c, int64_t
     }
 }
 
-/* coefficients [rows][2] and the dot products of pair p; info->kk holds B before and B k_b.k_a after */
-static void LAI_NAME(pair_coefficients)(const lai_head *h, LAI_NAME(pairs) *c, int64_t p, const float *ka,
-                                        const float *kb, const float *qa, const float *qb,
-                                        int64_t qa_next, int64_t qb_next)
-{
+/* coefficients [rows][2] and the dot products of pair p; info->kk holds B before and B k_b.k_a
+ * after */
+static void lai_pair_coefficients(const lai_head *h, lai_pairs *c, int64_t p, const float *ka,
+                                  const float *kb, const float *qa, const float *qb,
+                                  int64_t qa_next, int64_t qb_next) {
     const int64_t slot = p % LAI_RING, n = h->dim_k;
-    LAI_NAME(pair_info) *info = c->info + slot;
+    lai_pair_info *info = c->info + slot;
     const float B = info->kk;
     float *K = c->K + slot * 2 * c->rows, s[4];
     int64_t m, i;
@@ -1379,50 +1596,47 @@ static void LAI_NAME(pair_coefficients)(const lai_head *h, LAI_NAME(pairs) *c, i
     }
 }
 
-static void LAI_NAME(prepare_pairs)(const lai_head *h, LAI_NAME(pairs) *c, int64_t first, int64_t end)
-{
+static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
     lai_rows k, q;
     int64_t q_next, p;
     const int64_t count = LAI_MIN(2 * end, h->tokens) - 2 * first;
-    if (first == end)
-        return;
-    LAI_NAME(pair_decays)(h, c, first, end);
+    if (first == end) return;
+    lai_pair_decays(h, c, first, end);
     lai_features(h, 2 * first, count, c->scratch, &k, &q, &q_next);
     for (p = first; p < end; ++p, k.at += 2 * k.step, q.at += 2 * q.step) {
         const int both = 2 * p + 1 < h->tokens;
-        LAI_NAME(pair_coefficients)(h, c, p, k.at, both ? k.at + k.step : c->zeros, q.at,
-                                    both ? q.at + q.step : c->zeros, q_next, both ? q_next : 0);
+        lai_pair_coefficients(h, c, p, k.at, both ? k.at + k.step : c->zeros, q.at,
+                              both ? q.at + q.step : c->zeros, q_next, both ? q_next : 0);
     }
 }
 
 /* o_a and o_b of one query head, from what the pass read (o) and the tokens' own writes (u) */
-LAI_INLINE void LAI_NAME(pair_output)(const lai_head *h, const LAI_NAME(pair_info) *info,
-                                      const float *dots, int64_t query, int64_t t, int64_t column,
-                                      int64_t cols, const float *o, lai_v ua, lai_v ub)
-{
-    const lai_v read_a = lai_set(h->scale * info->read[0]), read_b = lai_set(h->scale * info->read[1]);
+LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_info *info, const float *dots,
+                                int64_t query, int64_t t, int64_t column, int64_t cols,
+                                const float *o, lai_v ua, lai_v ub) {
+    const lai_v read_a = lai_set(h->scale * info->read[0]),
+                read_b = lai_set(h->scale * info->read[1]);
     lai_v oa = lai_mul(lai_load(o), lai_set(info->late[0]));
     lai_v ob = lai_mul(lai_load(o + 16), lai_set(info->late[1]));
     oa = lai_fma(read_a, oa, lai_mul(lai_set(dots[0]), ua));
-    lai_store_n(LAI_NAME(output)(h, query, t, column), oa, cols);
-    if (t + 1 == h->tokens)
-        return;
+    lai_store_n(lai_output(h, query, t, column), oa, cols);
+    if (t + 1 == h->tokens) return;
     ob = lai_fma(read_b, ob, lai_mul(lai_set(dots[1]), ua));
     ob = lai_fma1(dots[2], ub, ob);
-    lai_store_n(LAI_NAME(output)(h, query, t + 1, column), ob, cols);
+    lai_store_n(lai_output(h, query, t + 1, column), ob, cols);
 }
 
-/* What later steps will read and write, asked for evenly, one panel's share a step: rows are short and
- * far apart, so hardware does not foresee them. v and out four pairs ahead, q and k a ring ahead. */
-static void LAI_NAME(pair_prefetch)(const lai_head *h, int64_t t, int64_t column)
-{
+/* What later steps will read and write, asked for evenly, one panel's share a step: rows are
+ * short and far apart, so hardware does not foresee them. v and out four pairs ahead, q and k a
+ * ring ahead. */
+static void lai_pair_prefetch(const lai_head *h, int64_t t, int64_t column) {
     const int64_t soon = t + 8, later = t + 2 * LAI_RING, last = h->tokens - 1;
     int64_t i;
     if (soon < last) {
         LAI_PREFETCH(h->v.at + soon * h->v.step + column);
         LAI_PREFETCH(h->v.at + (soon + 1) * h->v.step + column);
-        LAI_PREFETCH_WRITE(LAI_NAME(output)(h, 0, soon, column));
-        LAI_PREFETCH_WRITE(LAI_NAME(output)(h, 0, soon + 1, column));
+        LAI_PREFETCH_WRITE(lai_output(h, 0, soon, column));
+        LAI_PREFETCH_WRITE(lai_output(h, 0, soon + 1, column));
     }
     if (later < last)
         for (i = column - h->first; i < h->dim_k; i += h->columns) {
@@ -1434,66 +1648,62 @@ static void LAI_NAME(pair_prefetch)(const lai_head *h, int64_t t, int64_t column
 }
 
 /* what the pair writes into one panel; r is what the state predicts for its keys (delta rules) */
-static void LAI_NAME(pair_values)(const lai_head *h, const LAI_NAME(pair_info) *info, const float *r,
-                                  int64_t t, int64_t column, int64_t cols, lai_v *ua, lai_v *ub)
-{
-    lai_v a = LAI_NAME(value)(h, t, column, cols), b;
+static void lai_pair_values(const lai_head *h, const lai_pair_info *info, const float *r, int64_t t,
+                            int64_t column, int64_t cols, lai_v *ua, lai_v *ub) {
+    lai_v a = lai_value(h, t, column, cols), b;
     if (h->delta)
         a = lai_fnma(lai_set(info->read[0]), lai_mul(lai_load(r), lai_set(info->late[0])), a);
-    *ua = lai_mul(a, LAI_NAME(beta)(h, t, column, cols));
+    *ua = lai_mul(a, lai_beta(h, t, column, cols));
     *ub = lai_zero();
-    if (t + 1 == h->tokens)
-        return;
-    b = LAI_NAME(value)(h, t + 1, column, cols);
+    if (t + 1 == h->tokens) return;
+    b = lai_value(h, t + 1, column, cols);
     if (h->delta) {
         b = lai_fnma(lai_set(info->read[1]), lai_mul(lai_load(r + 16), lai_set(info->late[1])), b);
         b = lai_fnma(lai_set(info->kk), *ua, b);
     }
-    *ub = lai_mul(b, LAI_NAME(beta)(h, t + 1, column, cols));
+    *ub = lai_mul(b, lai_beta(h, t + 1, column, cols));
 }
 
 /* one pair, one panel */
-static void LAI_NAME(pair_step)(const lai_head *h, LAI_NAME(pairs) *c, int64_t p, int64_t column)
-{
+static void lai_pair_step(const lai_head *h, lai_pairs *c, int64_t p, int64_t column) {
     const int64_t slot = p % LAI_RING, next = p + 1 < c->count ? (p + 1) % LAI_RING : slot;
     const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), n = h->dim_k, t = 2 * p;
-    const LAI_NAME(pair_info) *info = c->info + slot;
+    const lai_pair_info *info = c->info + slot;
     const float *K = c->K + slot * 2 * c->rows, *R = c->K + next * 2 * c->rows;
-    const float *Q = c->Q + slot * h->queries * 2 * c->rows, *dots = c->dots + slot * h->queries * 4;
-    float *S = LAI_NAME(panel)(h, c->panels, column), *r = c->predicted + 2 * (column - h->first);
+    const float *Q = c->Q + slot * h->queries * 2 * c->rows,
+                *dots = c->dots + slot * h->queries * 4;
+    float *S = lai_panel(h, c->panels, column), *r = c->predicted + 2 * (column - h->first);
     float u[32], o[32];
     lai_v ua, ub, oa, ob;
     int64_t m;
-    LAI_NAME(pair_prefetch)(h, t, column);
-    LAI_NAME(pair_values)(h, info, r, t, column, cols, &ua, &ub);
+    lai_pair_prefetch(h, t, column);
+    lai_pair_values(h, info, r, t, column, cols, &ua, &ub);
     for (m = 1; m < h->queries; ++m) {
         lai_read2(S, 16, Q + m * 2 * c->rows, 2, n, &oa, &ob);
         lai_store(o, oa);
         lai_store(o + 16, ob);
-        LAI_NAME(pair_output)(h, info, dots + 4 * m, m, t, column, cols, o, ua, ub);
+        lai_pair_output(h, info, dots + 4 * m, m, t, column, cols, o, ua, ub);
     }
     lai_store(u, lai_mul(lai_mul(ua, lai_set(info->write[0])), lai_set(info->write_late)));
     lai_store(u + 16, lai_mul(ub, lai_set(info->write[1])));
-    LAI_NAME(pair_passes)[h->delta][info->rescale](S, n, Q, K, R, info->rho, u, o, r);
-    LAI_NAME(pair_output)(h, info, dots, 0, t, column, cols, o, ua, ub);
+    lai_pair_passes[h->delta][info->rescale](S, n, Q, K, R, info->rho, u, o, r);
+    lai_pair_output(h, info, dots, 0, t, column, cols, o, ua, ub);
 }
 
-/* Pairs first .. end - 1 over all panels, two panels at a time: the one hides the other's latency, and
- * up to dk = 128 both stay in L1. */
-static void LAI_NAME(pair_block)(const lai_head *h, LAI_NAME(pairs) *c, int64_t first, int64_t end)
-{
+/* Pairs first .. end - 1 over all panels, two panels at a time: the one hides the other's
+ * latency, and up to dk = 128 both stay in L1. */
+static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
     const int64_t last = h->first + h->columns;
     int64_t group, column, p;
     for (group = h->first; group < last; group += 32)
         for (p = first; p < end; ++p)
             for (column = group; column < LAI_MIN(group + 32, last); column += 16)
-                LAI_NAME(pair_step)(h, c, p, column);
+                lai_pair_step(h, c, p, column);
 }
 
-static void LAI_NAME(run_pairs)(const lai_head *h)
-{
+static void lai_run_pairs(const lai_head *h) {
     const int64_t rows = LAI_ROUND16(h->dim_k), columns = LAI_ROUND16(h->columns);
-    LAI_NAME(pairs) c;
+    lai_pairs c;
     int64_t p, end, prepared, column;
     c.rows = rows;
     c.count = (h->tokens + 1) / 2;
@@ -1505,11 +1715,11 @@ static void LAI_NAME(run_pairs)(const lai_head *h)
     c.zeros = c.scratch + LAI_RING * 2 * rows * (h->queries + 1);
     c.predicted = c.zeros + rows;
     c.dots = c.predicted + 2 * columns;
-    c.info = (LAI_NAME(pair_info) *)(void *)(c.dots + LAI_RING * 4 * h->queries);
+    c.info = (lai_pair_info *)(void *)(c.dots + LAI_RING * 4 * h->queries);
     memset(c.zeros, 0, (size_t)rows * sizeof *c.zeros);
-    LAI_NAME(load_panels)(h, c.panels);
+    lai_load_panels(h, c.panels);
     prepared = LAI_MIN(LAI_RING, c.count);
-    LAI_NAME(prepare_pairs)(h, &c, 0, prepared);
+    lai_prepare_pairs(h, &c, 0, prepared);
     for (column = 0; h->delta && c.count && column < columns; column += 16) {
         lai_v ra, rb;
         lai_read2(c.panels + column * h->dim_k, 16, c.K, 2, h->dim_k, &ra, &rb);
@@ -1518,25 +1728,24 @@ static void LAI_NAME(run_pairs)(const lai_head *h)
     }
     for (p = 0; p < c.count; p = end) {
         end = prepared < c.count ? prepared - 1 : c.count;
-        LAI_NAME(pair_block)(h, &c, p, end);
-        LAI_NAME(prepare_pairs)(h, &c, prepared, LAI_MIN(end + LAI_RING, c.count));
+        lai_pair_block(h, &c, p, end);
+        lai_prepare_pairs(h, &c, prepared, LAI_MIN(end + LAI_RING, c.count));
         prepared = LAI_MIN(end + LAI_RING, c.count);
     }
-    LAI_NAME(store_panels)(h, c.panels, (float)exp(c.sum));
+    lai_store_panels(h, c.panels, (float)exp(c.sum));
 }
 
-/* ---- gates of the forms that apply them token by token ------------------------------------------- */
+/* ---- gates of the forms that apply them token by token --------------------------------------- */
 
-/* Gates of `count` <= 16 tokens from t on, as lai_decay wants them. Where twice[i] is set the gate is
- * so strong that no float holds it, though its effect on a large state is an ordinary number: value[i]
- * then stands for half of it, and acts twice. */
-typedef struct LAI_NAME(gate_block) {
+/* Gates of `count` <= 16 tokens from t on, as lai_decay wants them. Where twice[i] is set the
+ * gate is so strong that no float holds it, though its effect on a large state is an ordinary
+ * number: value[i] then stands for half of it, and acts twice. */
+typedef struct lai_gate_block {
     float value[16], step[16];
     int twice[16];
-} LAI_NAME(gate_block);
+} lai_gate_block;
 
-static void lai_gates(const lai_head *h, int64_t t, int64_t count, LAI_NAME(gate_block) *b)
-{
+static void lai_gates(const lai_head *h, int64_t t, int64_t count, lai_gate_block *b) {
     float g[16] = {0};
     lai_v e, s, step;
     int i;
@@ -1553,39 +1762,64 @@ static void lai_gates(const lai_head *h, int64_t t, int64_t count, LAI_NAME(gate
 
 /* ---- recurrent ----------------------------------------------------------------------------------
  *
- * The definition as it stands: S = alpha S, u = beta (v - S^T k), S += k u^T, o = scale S^T q, on the
- * state where the caller has it. A token's arithmetic is the same at every T, so splitting a sequence
- * over calls changes no bit. */
+ * The definition as it stands: S = alpha S, u = beta (v - S^T k), S += k u^T, o = scale S^T q, on
+ * the state where the caller has it. A token's arithmetic is the same at every T, so splitting a
+ * sequence over calls changes no bit. */
 
-/* S is the state at a block of up to 16 columns: rows of dim_v */
-LAI_INLINE void LAI_NAME(token_kv)(const lai_head *h, float *S, lai_v gate, lai_v step, const float *k,
-                                   const float *q, int64_t q_next, int64_t t, int64_t column,
-                                   int64_t cols)
-{
+/* one token's vectors and gate */
+typedef struct lai_token {
+    const float *k, *q;
+    int64_t q_next, t;
+    lai_v gate, step;
+} lai_token;
+
+/* S is the state at a block of up to 16 columns, rows of dim_v; read what the key predicts, then
+ * decay, write and read in one visit */
+LAI_INLINE void lai_token_columns(const lai_head *h, const lai_token *x, float *S, int64_t column,
+                                  int64_t cols) {
     const int64_t n = h->dim_k, stride = h->dim_v;
-    lai_v u = LAI_NAME(value)(h, t, column, cols), y[2], x;
+    const lai_v gate = x->gate, step = x->step, scale = lai_set(h->scale);
+    const float *k = x->k, *q = x->q;
+    lai_v u = lai_value(h, x->t, column, cols), y0 = lai_zero(), y1 = y0, s;
     int64_t i, m;
-    if (h->delta)
-        u = lai_sub(u, lai_decay(lai_read(S, stride, cols, k, n), gate, step));
-    u = lai_mul(u, LAI_NAME(beta)(h, t, column, cols));
-    y[0] = y[1] = lai_zero();
-    for (i = 0; i < n; ++i) {
-        x = lai_decay(lai_load_n(S + i * stride, cols), gate, step);
-        x = lai_fma1(k[i], u, x);
-        lai_store_n(S + i * stride, x, cols);
-        y[i & 1] = lai_fma1(q[i], x, y[i & 1]);
+    if (h->delta) u = lai_sub(u, lai_decay(lai_read(S, stride, cols, k, n), gate, step));
+    u = lai_mul(u, lai_beta(h, x->t, column, cols));
+    for (i = 0; i + 2 <= n; i += 2) {
+        s = lai_fma1(k[i], u, lai_decay(lai_load_n(S + i * stride, cols), gate, step));
+        lai_store_n(S + i * stride, s, cols);
+        y0 = lai_fma1(q[i], s, y0);
+        s = lai_fma1(k[i + 1], u, lai_decay(lai_load_n(S + (i + 1) * stride, cols), gate, step));
+        lai_store_n(S + (i + 1) * stride, s, cols);
+        y1 = lai_fma1(q[i + 1], s, y1);
     }
-    x = lai_add(y[0], y[1]);
-    for (m = 0; m < h->queries; ++m) {
-        if (m > 0)
-            x = lai_read(S, stride, cols, q + m * q_next, n);
-        lai_store_n(LAI_NAME(output)(h, m, t, column), lai_mul(lai_set(h->scale), x), cols);
+    if (i < n) {
+        s = lai_fma1(k[i], u, lai_decay(lai_load_n(S + i * stride, cols), gate, step));
+        lai_store_n(S + i * stride, s, cols);
+        y0 = lai_fma1(q[i], s, y0);
+    }
+    lai_store_n(lai_output(h, 0, x->t, column), lai_mul(scale, lai_add(y0, y1)), cols);
+    for (m = 1; m < h->queries; ++m) {
+        y0 = lai_read(S, stride, cols, q + m * x->q_next, n);
+        lai_store_n(lai_output(h, m, x->t, column), lai_mul(scale, y0), cols);
     }
 }
+static void lai_token_full(const lai_head *h, const lai_token *x, float *S, int64_t column) {
+    lai_token_columns(h, x, S, column, 16);
+}
+static void lai_token_part(const lai_head *h, const lai_token *x, float *S, int64_t column,
+                           int64_t cols) {
+    lai_token_columns(h, x, S, column, cols);
+}
+static void lai_token_kv(const lai_head *h, const lai_token *x, float *S) {
+    const int64_t end = h->first + h->columns;
+    int64_t column;
+    for (column = h->first; column + 16 <= end; column += 16)
+        lai_token_full(h, x, S + column, column);
+    if (column < end) lai_token_part(h, x, S + column, column, end - column);
+}
 
-/* dots of four rows with x */
-LAI_INLINE void LAI_NAME(dot4)(float s[4], float *const S[4], const float *x, int64_t n)
-{
+/* s[j] = S[j] . x for four rows */
+LAI_INLINE void lai_dot4(float s[4], float *const S[4], const float *x, int64_t n) {
     lai_v a = lai_zero(), b = a, c = a, d = a;
     int64_t i;
     for (i = 0; i < n; i += 16) {
@@ -1598,41 +1832,49 @@ LAI_INLINE void LAI_NAME(dot4)(float s[4], float *const S[4], const float *x, in
     lai_sum4(s, a, b, c, d);
 }
 
-/* Four rows of a [dv][dk] state, each one value channel: read, corrected and written while it is in L1.
+/* S = alpha S + x u of 16 channels of one row; returns it */
+LAI_INLINE lai_v lai_write_row(float *S, lai_v x, float u, lai_v gate, lai_v step, int64_t n) {
+    const lai_v s = lai_fma1(u, x, lai_decay(lai_load_n(S, n), gate, step));
+    lai_store_n(S, s, n);
+    return s;
+}
+
+/* Four rows of a [dv][dk] state, each one value channel: predicted, written and read while in L1.
  * Rows that do not exist are `spare`, whose results are dropped. */
-LAI_INLINE void LAI_NAME(token_vk)(const lai_head *h, float *state, float *spare, lai_v gate, lai_v step,
-                                   const float *k, const float *q, int64_t q_next, int64_t t,
-                                   int64_t row)
-{
+static void lai_token_rows(const lai_head *h, const lai_token *x, float *state, float *spare,
+                           int64_t row) {
     const int64_t n = h->dim_k, rows = LAI_MIN(h->first + h->columns - row, 4);
+    const lai_v gate = x->gate, step = x->step, scale = lai_set(h->scale);
     float *S[4], s[16] = {0};
-    lai_v u = LAI_NAME(value)(h, t, row, rows);
+    lai_v u = lai_value(h, x->t, row, rows), a = lai_zero(), b = a, c = a, d = a;
     int64_t i, m;
-    int j;
-    for (j = 0; j < 4; ++j)
-        S[j] = j < (int)rows ? state + (row + j) * n : spare;
+    for (i = 0; i < 4; ++i) S[i] = i < rows ? state + (row + i) * n : spare;
     if (h->delta) {
-        LAI_NAME(dot4)(s, S, k, n);
+        lai_dot4(s, S, x->k, n);
         u = lai_sub(u, lai_decay(lai_load(s), gate, step));
     }
-    lai_store(s, lai_mul(u, LAI_NAME(beta)(h, t, row, rows)));
+    lai_store(s, lai_mul(u, lai_beta(h, x->t, row, rows)));
     for (i = 0; i < n; i += 16) {
-        const lai_v x = lai_load_n(k + i, n - i);
-        for (j = 0; j < 4; ++j) {
-            const lai_v y = lai_decay(lai_load_n(S[j] + i, n - i), gate, step);
-            lai_store_n(S[j] + i, lai_fma1(s[j], x, y), n - i);
-        }
+        const lai_v k = lai_load_n(x->k + i, n - i), q = lai_load_n(x->q + i, n - i);
+        a = lai_fma(lai_write_row(S[0] + i, k, s[0], gate, step, n - i), q, a);
+        b = lai_fma(lai_write_row(S[1] + i, k, s[1], gate, step, n - i), q, b);
+        c = lai_fma(lai_write_row(S[2] + i, k, s[2], gate, step, n - i), q, c);
+        d = lai_fma(lai_write_row(S[3] + i, k, s[3], gate, step, n - i), q, d);
     }
+    lai_sum4(s, a, b, c, d);
     for (m = 0; m < h->queries; ++m) {
-        LAI_NAME(dot4)(s, S, q + m * q_next, n);
-        lai_store_n(LAI_NAME(output)(h, m, t, row), lai_mul(lai_set(h->scale), lai_load(s)), rows);
+        if (m > 0) lai_dot4(s, S, x->q + m * x->q_next, n);
+        lai_store_n(lai_output(h, m, x->t, row), lai_mul(scale, lai_load(s)), rows);
     }
+}
+static void lai_token_vk(const lai_head *h, const lai_token *x, float *S, float *spare) {
+    int64_t row;
+    for (row = h->first; row < h->first + h->columns; row += 4) lai_token_rows(h, x, S, spare, row);
 }
 
 /* what a head's block of columns is in memory: `rows` runs of `length` floats, `stride` apart */
-static float *LAI_NAME(state_block)(const lai_head *h, float *S, int64_t *rows, int64_t *length,
-                                    int64_t *stride)
-{
+static float *lai_state_block(const lai_head *h, float *S, int64_t *rows, int64_t *length,
+                              int64_t *stride) {
     const int kv = h->layout == LA_KV;
     *rows = kv ? h->dim_k : h->columns;
     *length = kv ? h->columns : h->dim_k;
@@ -1640,10 +1882,9 @@ static float *LAI_NAME(state_block)(const lai_head *h, float *S, int64_t *rows, 
     return S + (kv ? h->first : h->first * h->dim_k);
 }
 
-static void LAI_NAME(begin_state)(const lai_head *h, float *S)
-{
+static void lai_begin_state(const lai_head *h, float *S) {
     int64_t rows, length, stride, i;
-    float *to = LAI_NAME(state_block)(h, S, &rows, &length, &stride);
+    float *to = lai_state_block(h, S, &rows, &length, &stride);
     const float *from = h->state_in ? h->state_in + (to - S) : NULL;
     for (i = 0; i < rows; ++i) {
         if (!from)
@@ -1654,70 +1895,66 @@ static void LAI_NAME(begin_state)(const lai_head *h, float *S)
 }
 
 /* the state times a factor, for a gate that acts twice */
-static void LAI_NAME(scale_state)(const lai_head *h, float *S, float factor)
-{
+static void lai_scale_state(const lai_head *h, float *S, float factor) {
     int64_t rows, length, stride, i, j;
-    float *at = LAI_NAME(state_block)(h, S, &rows, &length, &stride);
+    float *at = lai_state_block(h, S, &rows, &length, &stride);
     for (i = 0; i < rows; ++i)
-        for (j = 0; j < length; ++j)
-            at[i * stride + j] *= factor;
+        for (j = 0; j < length; ++j) at[i * stride + j] *= factor;
 }
 
-static void LAI_NAME(run_recurrent)(const lai_head *h)
-{
-    const int64_t end = h->first + h->columns;
-    float *spare = h->work, *scratch = spare + LAI_ROUND16(h->dim_k);
-    float *S = h->state_out ? h->state_out : scratch + LAI_TOKENS * LAI_ROUND16(h->dim_k) * (h->queries + 1);
-    LAI_NAME(gate_block) gates;
+static void lai_run_recurrent(const lai_head *h) {
+    const int64_t rows = LAI_ROUND16(h->dim_k);
+    float *spare = h->work, *scratch = spare + rows;
+    float *S = h->state_out ? h->state_out : scratch + LAI_TOKENS * rows * (h->queries + 1);
+    lai_gate_block gates;
+    lai_token x;
     lai_rows k, q;
-    int64_t t, i, j, count, q_next;
-    LAI_NAME(begin_state)(h, S);
-    memset(spare, 0, (size_t)h->dim_k * sizeof *spare);
-    for (t = 0; t < h->tokens; t += count) {
-        count = LAI_MIN(LAI_TOKENS, h->tokens - t);
-        lai_gates(h, t, count, &gates);
-        lai_features(h, t, count, scratch, &k, &q, &q_next);
-        for (i = 0; i < count; ++i) {
-            const lai_v gate = lai_set(gates.value[i]), step = lai_set(gates.step[i]);
-            const float *ki = k.at + i * k.step, *qi = q.at + i * q.step;
-            if (gates.twice[i])
-                LAI_NAME(scale_state)(h, S, gates.value[i]);
+    int64_t i, count;
+    lai_begin_state(h, S);
+    memset(spare, 0, (size_t)rows * sizeof *spare);
+    for (x.t = 0; x.t < h->tokens;) {
+        count = LAI_MIN(LAI_TOKENS, h->tokens - x.t);
+        lai_gates(h, x.t, count, &gates);
+        lai_features(h, x.t, count, scratch, &k, &q, &x.q_next);
+        for (i = 0; i < count; ++i, ++x.t) {
+            x.gate = lai_set(gates.value[i]);
+            x.step = lai_set(gates.step[i]);
+            x.k = k.at + i * k.step;
+            x.q = q.at + i * q.step;
+            if (gates.twice[i]) lai_scale_state(h, S, gates.value[i]);
             if (h->layout == LA_VK)
-                for (j = h->first; j < end; j += 4)
-                    LAI_NAME(token_vk)(h, S, spare, gate, step, ki, qi, q_next, t + i, j);
+                lai_token_vk(h, &x, S, spare);
             else
-                for (j = h->first; j < end; j += 16)
-                    LAI_NAME(token_kv)(h, S + j, gate, step, ki, qi, q_next, t + i, j, LAI_MIN(end - j, 16));
+                lai_token_kv(h, &x, S);
         }
     }
 }
 
-/* ---- larger chunks and the parallel form ---------------------------------------------------------
+/* ---- larger chunks and the parallel form --------------------------------------------------------
  *
- * The state inside a chunk is kept in factors: S_t = gamma S0 + sum over s of kappa_s u_s^T, where kappa_s
- * is the key k_s decayed up to t, and gamma the decay since the chunk began. A token steps every kappa on,
- * forms its scores q_t . kappa_s and k_t . kappa_s, and reads
+ * The state inside a chunk is kept in factors: S_t = gamma S0 + sum over s of kappa_s u_s^T,
+ * where kappa_s is the key k_s decayed up to t, and gamma the decay since the chunk began. A
+ * token steps every kappa on, forms its scores q_t . kappa_s and k_t . kappa_s, and reads
  *
  *     u_t = beta_t (v_t - gamma S0^T k_t - sum over s < t of (k_t . kappa_s) u_s)
  *     o_t = scale (gamma S0^T q_t + sum over s <= t of (q_t . kappa_s) u_s)
  *
- * which is the forward substitution of the delta rule. Products only ever run forward between the two
- * tokens, so no gate overflows and none cancels. The end of the chunk folds the factors into S0, and so
- * does a gate that would take gamma below e^-60: what is left of a large state may still be an ordinary
- * number. The parallel form is one chunk. */
+ * which is the forward substitution of the delta rule. Products only ever run forward between the
+ * two tokens, so no gate overflows and none cancels. The end of the chunk folds the factors into
+ * S0, and so does a gate that would take gamma below e^-60: what is left of a large state may
+ * still be an ordinary number. The parallel form is one chunk. */
 
 #define LAI_FORGET (-60.0)
 
-typedef struct LAI_NAME(factors) {
+typedef struct lai_factors {
     float *panels, *kappa, *U, *coefficients, *scores, *scratch;
     int64_t rows, columns, count; /* count: tokens in the chunk so far */
     double sum;                   /* ln gamma */
     float gamma;
-} LAI_NAME(factors);
+} lai_factors;
 
 /* S0 = gamma S0 + kappa^T U, and an empty chunk after it */
-static void LAI_NAME(fold_factors)(const lai_head *h, LAI_NAME(factors) *f)
-{
+static void lai_fold_factors(const lai_head *h, lai_factors *f) {
     const int small = f->sum > -0.5; /* as lai_decay wants it: rounding gamma itself would add up */
     const lai_v gate = lai_set((float)(small ? expm1(f->sum) : exp(f->sum)));
     const lai_v step = lai_greater(lai_set(small ? 1.0f : 0.0f), lai_zero());
@@ -1736,22 +1973,19 @@ static void LAI_NAME(fold_factors)(const lai_head *h, LAI_NAME(factors) *f)
 }
 
 /* the gate of token t */
-static void LAI_NAME(step_factors)(const lai_head *h, LAI_NAME(factors) *f, int64_t t)
-{
-    LAI_NAME(gate_block) gate;
+static void lai_step_factors(const lai_head *h, lai_factors *f, int64_t t) {
+    lai_gate_block gate;
     double g = (double)h->log_decay.at[t * h->log_decay.step];
     lai_v value, step;
     int64_t i;
     int half;
-    if (h->log_decay.at == &lai_no_gate)
-        return;
+    if (h->log_decay.at == &lai_no_gate) return;
     lai_gates(h, t, 1, &gate);
     g *= gate.twice[0] ? 0.5 : 1.0;
     value = lai_set(gate.value[0]);
     step = lai_set(gate.step[0]);
     for (half = 0; half <= gate.twice[0]; ++half) {
-        if (f->sum + g < LAI_FORGET)
-            LAI_NAME(fold_factors)(h, f);
+        if (f->sum + g < LAI_FORGET) lai_fold_factors(h, f);
         f->sum += g;
         for (i = 0; i < f->rows * f->count; i += 16)
             lai_store(f->kappa + i, lai_decay(lai_load(f->kappa + i), value, step));
@@ -1760,8 +1994,7 @@ static void LAI_NAME(step_factors)(const lai_head *h, LAI_NAME(factors) *f, int6
 }
 
 /* coefficients[i] = gamma x, scores[s] = x . kappa_s for s <= count, of two vectors x, y at once */
-static void LAI_NAME(score)(const lai_head *h, LAI_NAME(factors) *f, const float *x, const float *y)
-{
+static void lai_score(const lai_head *h, lai_factors *f, const float *x, const float *y) {
     const int64_t n = h->dim_k;
     int64_t i, s;
     for (i = 0; i < n; i += 16) {
@@ -1784,34 +2017,32 @@ static void LAI_NAME(score)(const lai_head *h, LAI_NAME(factors) *f, const float
     }
 }
 
-/* What two vectors read from the state, for one panel; with `first` the token's own u comes of it. */
-static void LAI_NAME(factor_panel)(const lai_head *h, LAI_NAME(factors) *f, int64_t t, int64_t column,
-                                   int64_t stream, int64_t streams)
-{
+/* What two vectors read from the state, for one panel; with `first` the token's own u comes of
+ * it. */
+static void lai_factor_panel(const lai_head *h, lai_factors *f, int64_t t, int64_t column,
+                             int64_t stream, int64_t streams) {
     const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), at = column - h->first;
     const float *own = f->scores + 2 * f->count;
     float *U = f->U + at, *u = U + f->count * f->columns;
     lai_v y[2], z[2];
     int j;
-    lai_read2(LAI_NAME(panel)(h, f->panels, column), 16, f->coefficients, 2, h->dim_k, &y[0], &y[1]);
+    lai_read2(lai_panel(h, f->panels, column), 16, f->coefficients, 2, h->dim_k, &y[0], &y[1]);
     lai_read2(U, f->columns, f->scores, 2, f->count, &z[0], &z[1]);
     if (stream == 0) {
-        lai_v e = LAI_NAME(value)(h, t, column, cols);
-        if (h->delta)
-            e = lai_sub(e, lai_add(y[0], z[0]));
-        lai_store(u, lai_mul(e, LAI_NAME(beta)(h, t, column, cols)));
+        lai_v e = lai_value(h, t, column, cols);
+        if (h->delta) e = lai_sub(e, lai_add(y[0], z[0]));
+        lai_store(u, lai_mul(e, lai_beta(h, t, column, cols)));
     }
     for (j = 0; j < 2 && stream + j < streams; ++j) {
         const int64_t query = stream + j - h->delta;
         const lai_v o = lai_fma1(own[j], lai_load(u), lai_add(y[j], z[j]));
         if (query >= 0)
-            lai_store_n(LAI_NAME(output)(h, query, t, column), lai_mul(lai_set(h->scale), o), cols);
+            lai_store_n(lai_output(h, query, t, column), lai_mul(lai_set(h->scale), o), cols);
     }
 }
 
 /* one token: its streams are k (delta rules) and then each query head, two at a time */
-static void LAI_NAME(factor_token)(const lai_head *h, LAI_NAME(factors) *f, int64_t t)
-{
+static void lai_factor_token(const lai_head *h, lai_factors *f, int64_t t) {
     const int64_t streams = h->delta + h->queries, n = h->dim_k;
     int64_t i, m, column, q_next;
     const float *x[2];
@@ -1824,17 +2055,16 @@ static void LAI_NAME(factor_token)(const lai_head *h, LAI_NAME(factors) *f, int6
             const int64_t query = LAI_MIN(m + i, streams - 1) - h->delta;
             x[i] = query < 0 ? k.at : q.at + query * q_next;
         }
-        LAI_NAME(score)(h, f, x[0], x[1]);
+        lai_score(h, f, x[0], x[1]);
         for (column = 0; column < h->columns; column += 16)
-            LAI_NAME(factor_panel)(h, f, t, h->first + column, m, streams);
+            lai_factor_panel(h, f, t, h->first + column, m, streams);
     }
     ++f->count;
 }
 
-static void LAI_NAME(run_factors)(const lai_head *h)
-{
+static void lai_run_factors(const lai_head *h) {
     const int64_t size = h->form == LA_PARALLEL ? h->tokens : h->chunk;
-    LAI_NAME(factors) f;
+    lai_factors f;
     int64_t t;
     f.rows = LAI_ROUND16(h->dim_k);
     f.columns = LAI_ROUND16(h->columns);
@@ -1847,60 +2077,25 @@ static void LAI_NAME(run_factors)(const lai_head *h)
     f.count = 0;
     f.sum = 0.0;
     f.gamma = 1.0f;
-    LAI_NAME(load_panels)(h, f.panels);
+    lai_load_panels(h, f.panels);
     for (t = 0; t < h->tokens; ++t) {
-        if (f.count == size)
-            LAI_NAME(fold_factors)(h, &f);
-        LAI_NAME(step_factors)(h, &f, t);
-        LAI_NAME(factor_token)(h, &f, t);
+        if (f.count == size) lai_fold_factors(h, &f);
+        lai_step_factors(h, &f, t);
+        lai_factor_token(h, &f, t);
     }
-    if (h->state_out)
-        LAI_NAME(fold_factors)(h, &f);
-    LAI_NAME(store_panels)(h, f.panels, 1.0f);
+    if (h->state_out) lai_fold_factors(h, &f);
+    lai_store_panels(h, f.panels, 1.0f);
 }
 
-static void LAI_NAME(run)(const lai_head *h)
-{
+static void lai_run_form(const lai_head *h) {
     if (h->form == LA_RECURRENT)
-        LAI_NAME(run_recurrent)(h);
+        lai_run_recurrent(h);
     else if (h->form == LA_CHUNKWISE && h->chunk == 0)
-        LAI_NAME(run_pairs)(h);
+        lai_run_pairs(h);
     else
-        LAI_NAME(run_factors)(h);
+        lai_run_factors(h);
 }
 
-#undef lai_r
-#undef lai_v
-#undef lai_make
-#undef lai_zero
-#undef lai_set
-#undef lai_load
-#undef lai_load_n
-#undef lai_store
-#undef lai_store_n
-#undef lai_store_zip
-#undef lai_add
-#undef lai_sub
-#undef lai_mul
-#undef lai_fma
-#undef lai_fnma
-#undef lai_max
-#undef lai_min
-#undef lai_round
-#undef lai_pow2
-#undef lai_greater
-#undef lai_keep
-#undef lai_sum4
-#undef lai_fma1
-#undef lai_sum
-#undef lai_decay
-#undef lai_exp_parts
-#undef lai_exp_n
-#undef lai_read
-#undef lai_read2
-#undef lai_pair
-#undef lai_features
-#undef lai_gates
 #undef LAI_R_SET
 #undef LAI_R_LOAD
 #undef LAI_R_LOAD_N
@@ -1925,6 +2120,108 @@ static void LAI_NAME(run)(const lai_head *h)
 #undef LAI_MAP_MEMORY
 #undef LAI_STORE_MEMORY
 #undef LAI_TOTAL
+#undef lai_r
+#undef lai_v
+#undef lai_lanes
+#undef lai_r_pow2
+#undef lai_r_store_zip
+#undef lai_r_sum4
+#undef lai_r_bits
+#undef lai_r_add
+#undef lai_r_sub
+#undef lai_r_mul
+#undef lai_r_greater
+#undef lai_r_keep
+#undef lai_r_fma
+#undef lai_r_fnma
+#undef lai_r_set
+#undef lai_r_load_n
+#undef lai_r_store_n
+#undef lai_r_max
+#undef lai_r_min
+#undef lai_r_round
+#undef lai_r_sum
+#undef lai_make
+#undef lai_add
+#undef lai_sub
+#undef lai_mul
+#undef lai_fma
+#undef lai_fnma
+#undef lai_max
+#undef lai_min
+#undef lai_round
+#undef lai_pow2
+#undef lai_greater
+#undef lai_keep
+#undef lai_set
+#undef lai_zero
+#undef lai_load
+#undef lai_load_n
+#undef lai_store
+#undef lai_store_n
+#undef lai_store_zip
+#undef lai_sum4
+#undef lai_fma1
+#undef lai_sum
+#undef lai_exp_parts
+#undef lai_exp_n
+#undef lai_decay
+#undef lai_read
+#undef lai_read2
+#undef lai_pair_row
+#undef lai_pair
+#undef lai_pair_pass
+#undef lai_pair_add_0
+#undef lai_pair_add_1
+#undef lai_pair_add_2
+#undef lai_pair_delta_0
+#undef lai_pair_delta_1
+#undef lai_pair_delta_2
+#undef lai_pair_passes
+#undef lai_inverse_norm
+#undef lai_map_rows
+#undef lai_features
+#undef lai_panel
+#undef lai_load_panels
+#undef lai_store_panels
+#undef lai_value
+#undef lai_beta
+#undef lai_output
+#undef lai_pair_info
+#undef lai_pairs
+#undef lai_split
+#undef lai_pair_decays
+#undef lai_pair_coefficients
+#undef lai_prepare_pairs
+#undef lai_pair_output
+#undef lai_pair_prefetch
+#undef lai_pair_values
+#undef lai_pair_step
+#undef lai_pair_block
+#undef lai_run_pairs
+#undef lai_gate_block
+#undef lai_gates
+#undef lai_token
+#undef lai_token_columns
+#undef lai_token_full
+#undef lai_token_part
+#undef lai_write_row
+#undef lai_token_rows
+#undef lai_token_kv
+#undef lai_dot4
+#undef lai_token_vk
+#undef lai_state_block
+#undef lai_begin_state
+#undef lai_scale_state
+#undef lai_run_recurrent
+#undef lai_factors
+#undef lai_fold_factors
+#undef lai_step_factors
+#undef lai_score
+#undef lai_factor_panel
+#undef lai_factor_token
+#undef lai_run_factors
+#undef lai_run_form
 #undef LAI_NAME
 
 #endif /* LAI_PASS */
@@ -1936,21 +2233,17 @@ static void LAI_NAME(run)(const lai_head *h)
 
 /* ================================================================================================
  * [LA-8] DISPATCH
- * ================================================================================================ */
+ * ============================================================================================== */
 
 #if LAI_HAS_AVX2
-static int lai_detect_avx2(void)
-{
+static int lai_detect_avx2(void) {
     unsigned a, b, c, d, low, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA))
-        return 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA)) return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* does the system save them? */
-    if ((low & 6u) != 6u || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
-        return 0;
+    if ((low & 6u) != 6u || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
     return (b & bit_AVX2) != 0;
 }
-static int lai_has_avx2(void)
-{
+static int lai_has_avx2(void) {
     static int cached; /* 0 unknown, 1 no, 2 yes: every thread that finds 0 writes the same */
     int known = __atomic_load_n(&cached, __ATOMIC_RELAXED);
     if (known == 0) {
@@ -1960,34 +2253,32 @@ static int lai_has_avx2(void)
     return known == 2;
 }
 #else
-static int lai_has_avx2(void) { return 0; }
+static int lai_has_avx2(void) {
+    return 0;
+}
 #endif
 
-LA_DEF int la_isa_available(int isa)
-{
+LA_DEF int la_isa_available(int isa) {
     return isa == LA_ISA_SCALAR || (isa == LA_ISA_AVX2 && lai_has_avx2());
 }
 
-static void lai_run_head(int isa, const lai_head *head)
-{
+static void lai_run_head(int isa, const lai_head *head) {
 #if LAI_HAS_AVX2
     if (isa == LA_ISA_AVX2) {
-        lai_avx2_run(head);
+        lai_avx2_run_form(head);
         return;
     }
 #endif
     (void)isa;
-    lai_scalar_run(head);
+    lai_scalar_run_form(head);
 }
 
-static int64_t lai_map_head(const la_layer *layer, int64_t head, int64_t others)
-{
+static int64_t lai_map_head(const la_layer *layer, int64_t head, int64_t others) {
     return layer->head_map == LA_TILED ? head % others : head * others / layer->heads;
 }
 
 /* a view's rows of one head; a tensor that is not there is one constant row */
-static lai_rows lai_rows_at(const la_in *x, int64_t sequence, int64_t head, const float *absent)
-{
+static lai_rows lai_rows_at(const la_in *x, int64_t sequence, int64_t head, const float *absent) {
     lai_rows r;
     r.at = x->data ? x->data + sequence * x->batch_stride + head * x->head_stride : absent;
     r.step = x->data ? x->token_stride : 0;
@@ -1995,10 +2286,10 @@ static lai_rows lai_rows_at(const la_in *x, int64_t sequence, int64_t head, cons
 }
 
 /* the tensors of one head */
-static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *call, int64_t sequence,
-                           int64_t head)
-{
-    const int64_t state = head * lai_head_floats(layer), k_head = lai_map_head(layer, head, layer->k_heads);
+static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *call,
+                           int64_t sequence, int64_t head) {
+    const int64_t state = head * lai_head_floats(layer),
+                  k_head = lai_map_head(layer, head, layer->k_heads);
     const int many = layer->q_heads > layer->heads;
     const int64_t query = many ? head * h->queries : lai_map_head(layer, head, layer->q_heads);
     h->q = lai_rows_at(&call->q, sequence, query, &lai_no_gate);
@@ -2010,11 +2301,11 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     if (h->out)
         h->out += sequence * call->out.batch_stride + (many ? query : head) * call->out.head_stride;
     h->state_in = call->state_in ? call->state_in + sequence * call->state_in_stride + state : NULL;
-    h->state_out = call->state_out ? call->state_out + sequence * call->state_out_stride + state : NULL;
+    h->state_out =
+        call->state_out ? call->state_out + sequence * call->state_out_stride + state : NULL;
 }
 
-static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *call)
-{
+static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *call) {
     const uintptr_t at = (uintptr_t)call->workspace;
     h->q_next = call->q.head_stride;
     h->queries = lai_queries(layer);
@@ -2035,8 +2326,7 @@ static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *cal
 }
 
 /* the units of this thread: (sequence, head, block of columns), in order */
-static void lai_run(const la_layer *layer, const la_call *call)
-{
+static void lai_run_units(const la_layer *layer, const la_call *call) {
     const int64_t blocks = lai_blocks(layer, call), panels = (layer->dim_v + 15) / 16;
     const int64_t units = call->batch * layer->heads * blocks, threads = call->thread_count;
     const int64_t share = units / threads, more = units % threads, i = call->thread_index;
@@ -2056,20 +2346,16 @@ static void lai_run(const la_layer *layer, const la_call *call)
 
 /* ================================================================================================
  * [LA-9] PUBLIC FUNCTIONS
- * ================================================================================================ */
+ * ============================================================================================== */
 
 LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t heads, int64_t dim_k,
-                               int64_t dim_v)
-{
+                               int64_t dim_v) {
     const lai_preset *preset = lai_find_preset((int)variant);
     lai_check c = {LA_OK, NULL};
-    if (!layer)
-        return LA_E_NULL;
+    if (!layer) return LA_E_NULL;
     memset(layer, 0, sizeof *layer);
-    if (!preset)
-        return LA_E_VARIANT;
-    if (!preset->ready)
-        return LA_E_UNSUPPORTED;
+    if (!preset) return LA_E_VARIANT;
+    if (!preset->ready) return LA_E_UNSUPPORTED;
     layer->struct_size = sizeof *layer;
     layer->feature = preset->feature;
     layer->write = preset->write;
@@ -2084,19 +2370,15 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
     return c.status;
 }
 
-LA_DEF la_status la_call_init(la_call *call, const la_layer *layer, int64_t batch, int64_t tokens)
-{
+LA_DEF la_status la_call_init(la_call *call, const la_layer *layer, int64_t batch, int64_t tokens) {
     lai_check c = {LA_OK, NULL};
-    if (!call)
-        return LA_E_NULL;
+    if (!call) return LA_E_NULL;
     memset(call, 0, sizeof *call);
     lai_check_layer(&c, layer);
-    if (c.status != LA_OK)
-        return c.status;
+    if (c.status != LA_OK) return c.status;
     lai_check_size(&c, batch, 1, LAI_MAX_COUNT, "batch");
     lai_check_size(&c, tokens, 0, LAI_MAX_COUNT, "tokens");
-    if (c.status != LA_OK)
-        return c.status;
+    if (c.status != LA_OK) return c.status;
     call->struct_size = sizeof *call;
     call->thread_count = 1;
     call->batch = batch;
@@ -2105,8 +2387,7 @@ LA_DEF la_status la_call_init(la_call *call, const la_layer *layer, int64_t batc
     return LA_OK;
 }
 
-LA_DEF la_in la_bthd(const float *data, int64_t tokens, int64_t heads, int64_t width)
-{
+LA_DEF la_in la_bthd(const float *data, int64_t tokens, int64_t heads, int64_t width) {
     la_in x;
     x.data = data;
     x.head_stride = width;
@@ -2117,22 +2398,19 @@ LA_DEF la_in la_bthd(const float *data, int64_t tokens, int64_t heads, int64_t w
     return x;
 }
 
-LA_DEF la_in la_bhtd(const float *data, int64_t tokens, int64_t heads, int64_t width)
-{
+LA_DEF la_in la_bhtd(const float *data, int64_t tokens, int64_t heads, int64_t width) {
     la_in x = la_bthd(data, tokens, heads, width);
     x.token_stride = width;
     x.head_stride = tokens * width;
     return x;
 }
 
-LA_DEF la_in la_per_head(const float *data)
-{
+LA_DEF la_in la_per_head(const float *data) {
     la_in x = la_bthd(data, 0, 0, 1);
     return x;
 }
 
-static la_out lai_writable(float *data, la_in view)
-{
+static la_out lai_writable(float *data, la_in view) {
     la_out x;
     x.data = data;
     x.batch_stride = view.batch_stride;
@@ -2143,87 +2421,75 @@ static la_out lai_writable(float *data, la_in view)
     return x;
 }
 
-LA_DEF la_out la_bthd_out(float *data, int64_t tokens, int64_t heads, int64_t width)
-{
+LA_DEF la_out la_bthd_out(float *data, int64_t tokens, int64_t heads, int64_t width) {
     return lai_writable(data, la_bthd(data, tokens, heads, width));
 }
 
-LA_DEF la_out la_bhtd_out(float *data, int64_t tokens, int64_t heads, int64_t width)
-{
+LA_DEF la_out la_bhtd_out(float *data, int64_t tokens, int64_t heads, int64_t width) {
     return lai_writable(data, la_bhtd(data, tokens, heads, width));
 }
 
-LA_DEF size_t la_state_floats(const la_layer *layer)
-{
+LA_DEF size_t la_state_floats(const la_layer *layer) {
     lai_check c = {LA_OK, NULL};
     lai_check_layer(&c, layer);
     return c.status == LA_OK ? (size_t)(layer->heads * lai_head_floats(layer)) : 0;
 }
 
-LA_DEF size_t la_workspace_size(const la_layer *layer, const la_call *call)
-{
+LA_DEF size_t la_workspace_size(const la_layer *layer, const la_call *call) {
     lai_check c = {LA_OK, NULL};
     lai_check_layer(&c, layer);
-    if (c.status != LA_OK || !call || call->struct_size != sizeof *call)
-        return 0;
+    if (c.status != LA_OK || !call || call->struct_size != sizeof *call) return 0;
     lai_check_options(&c, layer, call);
     return c.status == LA_OK || c.status == LA_E_DECAY ? lai_workspace_bytes(layer, call) : 0;
 }
 
-LA_DEF la_status la_check(const la_layer *layer, const la_call *call, const char **field)
-{
+LA_DEF la_status la_check(const la_layer *layer, const la_call *call, const char **field) {
     const lai_check c = lai_check_all(layer, call);
-    if (field)
-        *field = c.field;
+    if (field) *field = c.field;
     return c.status;
 }
 
-LA_DEF la_status la_forward(const la_layer *layer, const la_call *call)
-{
+LA_DEF la_status la_forward(const la_layer *layer, const la_call *call) {
     const lai_check c = lai_check_all(layer, call);
-    if (c.status == LA_OK)
-        lai_run(layer, call);
+    if (c.status == LA_OK) lai_run_units(layer, call);
     return c.status;
 }
 
 #ifdef _OPENMP
-LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call)
-{
+LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call) {
     const size_t share = la_workspace_size(layer, call);
     lai_check c = lai_check_all(layer, call);
     int64_t i;
     if (c.status == LA_OK && call->workspace_size / share < (size_t)call->thread_count)
         c.status = LA_E_WORKSPACE;
-    if (c.status != LA_OK)
-        return c.status;
+    if (c.status != LA_OK) return c.status;
 #pragma omp parallel for schedule(static, 1) num_threads((int)call->thread_count)
     for (i = 0; i < call->thread_count; ++i) {
         la_call slice = *call;
         slice.thread_index = i;
         slice.workspace = (char *)call->workspace + (size_t)i * share;
         slice.workspace_size = share;
-        lai_run(layer, &slice);
+        lai_run_units(layer, &slice);
     }
     return LA_OK;
 }
 #endif
 
-LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan *plan)
-{
+LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan *plan) {
     double rows, elements;
     lai_check c = {LA_OK, NULL};
-    if (!plan)
-        return LA_E_NULL;
+    if (!plan) return LA_E_NULL;
     lai_check_layer(&c, layer);
     if (c.status == LA_OK && !lai_fail(&c, !call, LA_E_NULL, "call") &&
         !lai_fail(&c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
         lai_check_options(&c, layer, call);
-    if (c.status != LA_OK)
-        return c.status;
+    if (c.status != LA_OK) return c.status;
     memset(plan, 0, sizeof *plan);
     plan->form = lai_choose_form(layer, call);
     plan->isa = lai_choose_isa(call);
-    plan->chunk = plan->form == LA_RECURRENT ? 1 : plan->form == LA_PARALLEL ? call->tokens : call->chunk;
+    plan->chunk = plan->form == LA_RECURRENT  ? 1
+                  : plan->form == LA_PARALLEL ? call->tokens
+                                              : call->chunk;
     plan->kernel = plan->form == LA_RECURRENT ? "token" : "factors";
     if (plan->form == LA_CHUNKWISE && call->chunk == 0) {
         plan->chunk = 2;
@@ -2231,30 +2497,30 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
     }
     rows = (double)call->batch * (double)call->tokens;
     elements = (double)layer->dim_k * (double)layer->dim_v * (double)layer->heads;
-    plan->flops = rows * elements * (layer->write == LA_WRITE_DELTA ? 4.0 : 2.0) +
-                  rows * 2.0 * (double)layer->dim_k * (double)layer->dim_v * (double)lai_out_heads(layer);
-    plan->bytes = 4.0 * rows *
-                  ((double)(layer->q_heads + layer->k_heads) * (double)layer->dim_k +
-                   (double)(layer->heads + lai_out_heads(layer)) * (double)layer->dim_v +
-                   (call->log_decay.data && call->log_decay.token_stride ? (double)layer->heads : 0.0) +
-                   (call->beta.data ? (double)layer->heads * (double)call->beta.width : 0.0));
-    plan->bytes += 4.0 * (double)call->batch * elements * ((call->state_in != NULL) + (call->state_out != NULL));
+    plan->flops =
+        rows * elements * (layer->write == LA_WRITE_DELTA ? 4.0 : 2.0) +
+        rows * 2.0 * (double)layer->dim_k * (double)layer->dim_v * (double)lai_out_heads(layer);
+    plan->bytes =
+        4.0 * rows *
+        ((double)(layer->q_heads + layer->k_heads) * (double)layer->dim_k +
+         (double)(layer->heads + lai_out_heads(layer)) * (double)layer->dim_v +
+         (call->log_decay.data && call->log_decay.token_stride ? (double)layer->heads : 0.0) +
+         (call->beta.data ? (double)layer->heads * (double)call->beta.width : 0.0));
+    plan->bytes += 4.0 * (double)call->batch * elements *
+                   ((call->state_in != NULL) + (call->state_out != NULL));
     plan->workspace_size = lai_workspace_bytes(layer, call);
     plan->units = call->batch * layer->heads * lai_blocks(layer, call);
     return LA_OK;
 }
 
-static void lai_transpose(float *to, const float *from, int64_t rows, int64_t columns)
-{
+static void lai_transpose(float *to, const float *from, int64_t rows, int64_t columns) {
     int64_t i, j;
     for (i = 0; i < rows; ++i)
-        for (j = 0; j < columns; ++j)
-            to[j * rows + i] = from[i * columns + j];
+        for (j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
 }
 
-LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from_layout, const float *from,
-                                  int to_layout, float *to)
-{
+LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from_layout,
+                                  const float *from, int to_layout, float *to) {
     const int64_t floats = (int64_t)la_state_floats(layer);
     const int64_t counts[3] = {count, 1, 1};
     int64_t strides[3] = {0, 0, 0}, i;
@@ -2263,11 +2529,11 @@ LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from
     lai_check_size(&c, count, 0, LAI_MAX_COUNT, "count");
     lai_check_choice(&c, from_layout, 2, LA_E_VALUE, "from_layout");
     lai_check_choice(&c, to_layout, 2, LA_E_VALUE, "to_layout");
-    if (c.status != LA_OK)
-        return c.status;
+    if (c.status != LA_OK) return c.status;
     strides[0] = floats;
-    lai_fail(&c, lai_overlap(lai_span(&c, from, counts, strides, floats, "from"),
-                             lai_span(&c, to, counts, strides, floats, "to")),
+    lai_fail(&c,
+             lai_overlap(lai_span(&c, from, counts, strides, floats, "from"),
+                         lai_span(&c, to, counts, strides, floats, "to")),
              LA_E_OVERLAP, "to");
     for (i = 0; c.status == LA_OK && i < count * layer->heads; ++i) {
         const int64_t size = lai_head_floats(layer), kv = from_layout == LA_KV;
@@ -2280,34 +2546,26 @@ LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from
     return c.status;
 }
 
-LA_DEF la_status la_retnet_log_decay(float *log_decay, int64_t heads)
-{
+LA_DEF la_status la_retnet_log_decay(float *log_decay, int64_t heads) {
     int64_t h;
-    if (heads < 0 || heads > LAI_MAX_DIM)
-        return LA_E_SIZE;
-    if (!log_decay && heads > 0)
-        return LA_E_NULL;
-    for (h = 0; h < heads; ++h)
-        log_decay[h] = (float)log1p(-pow(2.0, -5.0 - (double)h));
+    if (heads < 0 || heads > LAI_MAX_DIM) return LA_E_SIZE;
+    if (!log_decay && heads > 0) return LA_E_NULL;
+    for (h = 0; h < heads; ++h) log_decay[h] = (float)log1p(-pow(2.0, -5.0 - (double)h));
     return LA_OK;
 }
 
 /* ln(softplus(x)), where softplus(x) = ln(1 + e^x) may be too small for any float */
-static double lai_log_softplus(double x)
-{
+static double lai_log_softplus(double x) {
     if (x < -36.0) /* e^x / 2 is below the rounding of 1 */
         return x;
     return log(x > 0.0 ? x + log1p(exp(-x)) : log1p(exp(x)));
 }
 
 LA_DEF la_status la_gate_log_decay(float *log_decay, const float *a, const float *A_log,
-                                   const float *dt_bias, int64_t rows, int64_t heads)
-{
+                                   const float *dt_bias, int64_t rows, int64_t heads) {
     int64_t i, h;
-    if (rows < 0 || rows > LAI_MAX_COUNT || heads < 0 || heads > LAI_MAX_DIM)
-        return LA_E_SIZE;
-    if (rows > 0 && heads > 0 && (!log_decay || !a || !A_log || !dt_bias))
-        return LA_E_NULL;
+    if (rows < 0 || rows > LAI_MAX_COUNT || heads < 0 || heads > LAI_MAX_DIM) return LA_E_SIZE;
+    if (rows > 0 && heads > 0 && (!log_decay || !a || !A_log || !dt_bias)) return LA_E_NULL;
     for (i = 0; i < rows; ++i)
         for (h = 0; h < heads; ++h) {
             const double x = (double)a[i * heads + h] + (double)dt_bias[h];
@@ -2316,38 +2574,29 @@ LA_DEF la_status la_gate_log_decay(float *log_decay, const float *a, const float
     return LA_OK;
 }
 
-LA_DEF la_status la_sigmoid(float *y, const float *x, int64_t count)
-{
+LA_DEF la_status la_sigmoid(float *y, const float *x, int64_t count) {
     int64_t i;
-    if (count < 0 || count > LAI_MAX_COUNT)
-        return LA_E_SIZE;
-    if (count > 0 && (!x || !y))
-        return LA_E_NULL;
-    for (i = 0; i < count; ++i)
-        y[i] = (float)(1.0 / (1.0 + exp(-(double)x[i])));
+    if (count < 0 || count > LAI_MAX_COUNT) return LA_E_SIZE;
+    if (count > 0 && (!x || !y)) return LA_E_NULL;
+    for (i = 0; i < count; ++i) y[i] = (float)(1.0 / (1.0 + exp(-(double)x[i])));
     return LA_OK;
 }
 
-LA_DEF const char *la_status_text(la_status status)
-{
+LA_DEF const char *la_status_text(la_status status) {
     size_t i;
     for (i = 0; i < sizeof lai_texts / sizeof *lai_texts; ++i)
-        if (lai_texts[i].status == status)
-            return lai_texts[i].text;
+        if (lai_texts[i].status == status) return lai_texts[i].text;
     return "unknown status";
 }
 
-LA_DEF const char *la_variant_name(la_variant variant)
-{
+LA_DEF const char *la_variant_name(la_variant variant) {
     const lai_preset *preset = lai_find_preset((int)variant);
     return preset ? preset->name : NULL;
 }
 
-LA_DEF la_status la_variant_find(const char *name, la_variant *variant)
-{
+LA_DEF la_status la_variant_find(const char *name, la_variant *variant) {
     int i;
-    if (!name || !variant)
-        return LA_E_NULL;
+    if (!name || !variant) return LA_E_NULL;
     for (i = 0; i < LAI_PRESETS; ++i)
         if (strcmp(name, lai_presets[i].name) == 0) {
             *variant = (la_variant)(i + 1);
@@ -2356,10 +2605,35 @@ LA_DEF la_status la_variant_find(const char *name, la_variant *variant)
     return LA_E_VARIANT;
 }
 
-LA_DEF const char *la_isa_name(int isa)
-{
+LA_DEF const char *la_isa_name(int isa) {
     static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
     return isa >= 0 && isa < 5 ? names[isa] : NULL;
 }
 
 #endif /* LAI_IN_PLACE */
+
+/* ================================================================================================
+ * [LA-10] REFERENCES, LICENCE
+ *
+ *   Schlag, Irie, Schmidhuber (2021): Linear Transformers Are Secretly FWPs, 2102.11174 Sun,
+ *   Dong, Huang et al. (2023): Retentive Network, 2307.08621 Yang, Wang, Zhang et al. (2024):
+ *   Parallelizing Linear Transformers with the Delta Rule, 2406.06484 Yang, Kautz, Hatamizadeh
+ *   (2024): Gated Delta Networks, 2412.06464
+ *
+ * Copyright (c) 2026 the linear_attention.h authors
+ *
+ * Permission is hereby granted, free of charge, to any person obtaining a copy of this software
+ * and associated documentation files (the "Software"), to deal in the Software without
+ * restriction, including without limitation the rights to use, copy, modify, merge, publish,
+ * distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the
+ * Software is furnished to do so, subject to the following conditions:
+ *
+ * The above copyright notice and this permission notice shall be included in all copies or
+ * substantial portions of the Software.
+ *
+ * THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING
+ * BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+ * NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+ * DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+ * OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+ * ============================================================================================== */

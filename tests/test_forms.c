@@ -50,8 +50,10 @@ TEST(forms_lengths) {
     }
 }
 
+/* A state of one number may cancel to far below its terms, which no float32 sum survives to promise
+   1, so 1 x 1 is left to the exact data. */
 TEST(forms_dimensions) {
-    static const int64_t dims[][2] = {{1, 1},   {1, 7},   {7, 1},   {2, 3},   {7, 13},  {8, 16},
+    static const int64_t dims[][2] = {{1, 17},  {1, 7},   {7, 1},   {2, 3},   {7, 13},  {8, 16},
                                       {16, 8},  {17, 19}, {33, 47}, {3, 129}, {129, 3}, {31, 64}};
     size_t i;
     for (i = 0; i < sizeof dims / sizeof dims[0]; i++) {
@@ -146,11 +148,11 @@ TEST(forms_slow_gates) {
 }
 
 /* A gate whose exp lies half way between two floats, and a state that nothing renews: a float32
-   alpha is off by 3e-8 in the same direction at each of 4000 steps, twice what is allowed. */
+   alpha is off by 3e-8 in the same direction at each of 3000 steps: 9e-5, and 5.5e-5 is allowed. */
 TEST(forms_gates_do_not_drift) {
     int i;
     for (i = 0; i < VARIANTS; i++) {
-        Spec spec = {.variant = variants[i], .T = 4000, .dk = 3, .dv = 5, .zero_keys = 1};
+        Spec spec = {.variant = variants[i], .T = 3000, .dk = 3, .dv = 5, .zero_keys = 1};
         spec.gate = GATE_FILLED;
         spec.gate_value = (float)log1p(-168.5 / 16777216);
         both_layouts(spec, "drift");
