@@ -1,5 +1,5 @@
-/* The program of the README: one Gated DeltaNet head stores a value under a key, overwrites it, and is
- * asked for it. */
+/* The program of the README: one Gated DeltaNet head stores a value under a key, overwrites it, and
+ * is asked for it. */
 #define LA_IMPLEMENTATION
 #include "linear_attention.h"
 #include <stdio.h>
@@ -13,5 +13,5 @@ int main(void) {
     call.out = la_bthd_out(out, 3, 1, 2);
     call.workspace = work, call.workspace_size = sizeof work;
     puts(la_status_text(la_forward(&layer, &call)));
-    return printf("%g %g\n", out[4], out[5]) < 0; /* 5 2: the delta rule overwrote 3 1 */
+    return printf("%g %g\n", (double)out[4], (double)out[5]) < 0; /* 5 2: 3 1 was overwritten */
 }

@@ -388,10 +388,12 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 
 #if defined(__GNUC__) || defined(__clang__)
 #define LAI_INLINE            static inline __attribute__((always_inline))
+#define LAI_NOINLINE          static __attribute__((noinline))
 #define LAI_PREFETCH(p)       __builtin_prefetch(p)
 #define LAI_PREFETCH_WRITE(p) __builtin_prefetch(p, 1)
 #else
 #define LAI_INLINE            static inline
+#define LAI_NOINLINE          static
 #define LAI_PREFETCH(p)       ((void)(p))
 #define LAI_PREFETCH_WRITE(p) ((void)(p))
 #endif
@@ -1701,7 +1703,7 @@ static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64
                 lai_pair_step(h, c, p, column);
 }
 
-static void lai_run_pairs(const lai_head *h) {
+LAI_NOINLINE void lai_run_pairs(const lai_head *h) {
     const int64_t rows = LAI_ROUND16(h->dim_k), columns = LAI_ROUND16(h->columns);
     lai_pairs c;
     int64_t p, end, prepared, column;
@@ -1902,7 +1904,7 @@ static void lai_scale_state(const lai_head *h, float *S, float factor) {
         for (j = 0; j < length; ++j) at[i * stride + j] *= factor;
 }
 
-static void lai_run_recurrent(const lai_head *h) {
+LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
     const int64_t rows = LAI_ROUND16(h->dim_k);
     float *spare = h->work, *scratch = spare + rows;
     float *S = h->state_out ? h->state_out : scratch + LAI_TOKENS * rows * (h->queries + 1);
@@ -2062,7 +2064,7 @@ static void lai_factor_token(const lai_head *h, lai_factors *f, int64_t t) {
     ++f->count;
 }
 
-static void lai_run_factors(const lai_head *h) {
+LAI_NOINLINE void lai_run_factors(const lai_head *h) {
     const int64_t size = h->form == LA_PARALLEL ? h->tokens : h->chunk;
     lai_factors f;
     int64_t t;
