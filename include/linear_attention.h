@@ -223,6 +223,7 @@ enum { LA_L2_OFF = 0, LA_L2_SUM, LA_L2_MAX };  /* x / sqrt(|x|^2 + l2_eps), x / 
 enum { LA_FAVOR_POSITIVE = 0, LA_FAVOR_HYPERBOLIC, LA_FAVOR_RELU };
 enum { LA_AUTO = 0, LA_PARALLEL, LA_RECURRENT, LA_CHUNKWISE };
 enum { LA_ISA_AUTO = 0, LA_ISA_SCALAR, LA_ISA_AVX2, LA_ISA_AVX512, LA_ISA_NEON };
+enum { LA_GAUSSIAN = 0, LA_ORTHOGONAL, LA_ORTHOGONAL_SPHERE };
 enum { LA_F32 = 0 };                           /* element type */
 /* clang-format on */
 
@@ -347,6 +348,24 @@ LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from
 /* RetNet's gates: log_decay[h] = ln(1 - 2^(-5-h)), eq. 8 of 2307.08621. */
 LA_DEF la_status la_retnet_log_decay(float *log_decay, int64_t heads);
 
+/* Lightning's gates, for heads first .. first + count - 1 of `heads`: log_decay = -slope factor,
+ * with the ALiBi slopes 2^(-8 (h + 1) / heads) (where `heads` is no power of two: those of the
+ * power below, then every other one of the power above), and MiniMax-01's factor 1 - layer /
+ * (layers - 1) + 1e-5 for the 0-based layer, or 1 where layers <= 1. arXiv 2401.04658,
+ * 2501.08313. */
+LA_DEF la_status la_lightning_log_decay(float *log_decay, int64_t count, int64_t first,
+                                        int64_t heads, int64_t layer, int64_t layers);
+
+/* FAVOR+'s projection [features][dim_k]: rows of normal numbers, independent (LA_GAUSSIAN) or
+ * orthogonal in blocks of dim_k rows, each with the length of an independent normal row
+ * (LA_ORTHOGONAL) or sqrt(dim_k) (LA_ORTHOGONAL_SPHERE). The generator is splitmix64 from `seed`;
+ * a uniform number is the upper 53 bits, plus 1/2, times 2^-53, the same on every platform; two
+ * of them make two normal numbers by Box and Muller (cosine first) in double, row by row.
+ * Orthogonal rows are such rows orthogonalised one after the other; their lengths are those of a
+ * further dim_k normal numbers each. arXiv 2009.14794, section 3. */
+LA_DEF la_status la_favor_projection(float *projection, int64_t features, int64_t dim_k, int kind,
+                                     uint64_t seed);
+
 /* Gates of Gated DeltaNet and Mamba-2 from what a model computes, for `rows` x `heads`:
  *     log_decay[i][h] = -exp(A_log[h]) softplus(a[i][h] + dt_bias[h])
  * taken in logarithms: right for any finite input. log_decay may be a. */
@@ -418,22 +437,24 @@ enum { LAI_RING = 16, LAI_TOKENS = 16, LAI_ALIGN = 64 }; /* sizes of the engine,
 
 /* ---- the table of variants ------------------------------------------------------------------- */
 
+/* clang-format off */
 typedef struct lai_preset {
     const char *name;
-    int ready, feature, write, normalised, decay_required;
+    int feature, write, normalised, decay_required;
 } lai_preset;
 
 static const lai_preset lai_presets[] = {
-    /* name             ready  feature                write           normalised  decay required */
-    {"elu", 0, LA_FEATURE_ELU1, LA_WRITE_ADD, 1, 0},
-    {"favor", 0, LA_FEATURE_FAVOR, LA_WRITE_ADD, 1, 0},
-    {"cosformer", 0, LA_FEATURE_COSFORMER, LA_WRITE_ADD, 1, 0},
-    {"retnet", 1, LA_FEATURE_IDENTITY, LA_WRITE_ADD, 0, 1},
-    {"lightning", 0, LA_FEATURE_IDENTITY, LA_WRITE_ADD, 0, 1},
-    {"gla", 0, LA_FEATURE_IDENTITY, LA_WRITE_ADD, 0, 0},
-    {"deltanet", 1, LA_FEATURE_IDENTITY, LA_WRITE_DELTA, 0, 0},
-    {"gated-deltanet", 1, LA_FEATURE_IDENTITY, LA_WRITE_DELTA, 0, 0},
+    /* name            feature               write           normalised  decay required */
+    {"elu",            LA_FEATURE_ELU1,      LA_WRITE_ADD,   1, 0},
+    {"favor",          LA_FEATURE_FAVOR,     LA_WRITE_ADD,   1, 0},
+    {"cosformer",      LA_FEATURE_COSFORMER, LA_WRITE_ADD,   1, 0},
+    {"retnet",         LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 1},
+    {"lightning",      LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 1},
+    {"gla",            LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0},
+    {"deltanet",       LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
+    {"gated-deltanet", LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
 };
+/* clang-format on */
 enum { LAI_PRESETS = sizeof lai_presets / sizeof *lai_presets };
 
 static const lai_preset *lai_find_preset(int variant) {
@@ -480,9 +501,23 @@ static int64_t lai_abs(int64_t a) {
     return a >= 0 ? a : a == INT64_MIN ? INT64_MAX : -a;
 }
 
-/* floats of one head's state: S */
+/* rows of the state: the features of one key */
+static int64_t lai_features(const la_layer *layer) {
+    if (layer->feature == LA_FEATURE_COSFORMER) return 2 * layer->dim_k;
+    if (layer->feature == LA_FEATURE_FAVOR)
+        return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * layer->features : layer->features;
+    return layer->dim_k;
+}
+
+static int lai_has_maximum(const la_layer *layer) {
+    return layer->feature == LA_FEATURE_FAVOR && layer->favor_kernel != LA_FAVOR_RELU;
+}
+
+/* floats of one head's state: S, then z and the maximum where the layer has them */
 static int64_t lai_head_floats(const la_layer *layer) {
-    return lai_muladd(layer->dim_k, layer->dim_v, 0);
+    const int64_t features = lai_features(layer);
+    const int64_t more = layer->normalised ? features + lai_has_maximum(layer) : 0;
+    return lai_muladd(features, layer->dim_v, more);
 }
 
 static int64_t lai_queries(const la_layer *layer) /* query heads per state */
@@ -520,15 +555,32 @@ static void lai_check_number(lai_check *c, float x, int negative_too, const char
     lai_fail(c, !(fabsf(x) <= 3.4e38f) || (!negative_too && x < 0.0f), LA_E_VALUE, field);
 }
 
-static void lai_check_layer(lai_check *c, const la_layer *l) {
-    if (lai_fail(c, !l, LA_E_NULL, "layer") ||
-        lai_fail(c, l->struct_size != sizeof *l, LA_E_STRUCT, "layer.struct_size"))
-        return;
+static void lai_check_sizes(lai_check *c, const la_layer *l) {
     lai_check_size(c, l->heads, 1, LAI_MAX_DIM, "heads");
     lai_check_size(c, l->q_heads, 1, LAI_MAX_DIM, "q_heads");
     lai_check_size(c, l->k_heads, 1, LAI_MAX_DIM, "k_heads");
     lai_check_size(c, l->dim_k, 1, LAI_MAX_DIM, "dim_k");
     lai_check_size(c, l->dim_v, 1, LAI_MAX_DIM, "dim_v");
+    lai_fail(c, l->heads > 0 && lai_muladd(l->dim_k, l->dim_v, 0) > PTRDIFF_MAX / 16 / l->heads,
+             LA_E_OVERFLOW, "dim_v");
+}
+
+static void lai_check_features(lai_check *c, const la_layer *l) {
+    if (l->feature == LA_FEATURE_COSFORMER)
+        lai_fail(c, !(l->horizon > 0.0 && l->horizon <= 1e15), LA_E_VALUE, "horizon");
+    if (l->feature != LA_FEATURE_FAVOR) return;
+    lai_check_size(c, l->features, 1, LAI_MAX_DIM, "features");
+    lai_fail(c, !l->projection, LA_E_NULL, "projection");
+    lai_fail(c, l->scale < 0.0f, LA_E_VALUE, "scale"); /* its root multiplies x */
+    lai_fail(c, !l->normalised, LA_E_UNSUPPORTED, "normalised");
+    lai_check_number(c, l->feature_eps, 0, "feature_eps");
+}
+
+static void lai_check_layer(lai_check *c, const la_layer *l) {
+    if (lai_fail(c, !l, LA_E_NULL, "layer") ||
+        lai_fail(c, l->struct_size != sizeof *l, LA_E_STRUCT, "layer.struct_size"))
+        return;
+    lai_check_sizes(c, l);
     lai_check_choice(c, l->feature, 4, LA_E_VARIANT, "feature");
     lai_check_choice(c, l->write, 2, LA_E_VARIANT, "write");
     lai_check_choice(c, l->normalised, 2, LA_E_VARIANT, "normalised");
@@ -546,9 +598,11 @@ static void lai_check_layer(lai_check *c, const la_layer *l) {
     lai_fail(c, l->heads % l->k_heads != 0, LA_E_HEADS, "k_heads");
     lai_fail(c, l->heads % l->q_heads != 0 && l->q_heads % l->heads != 0, LA_E_HEADS, "q_heads");
     lai_fail(c, l->bidirectional && l->write == LA_WRITE_DELTA, LA_E_DIRECTION, "bidirectional");
-    lai_fail(c, l->bidirectional, LA_E_UNSUPPORTED, "bidirectional");
-    lai_fail(c, l->feature != LA_FEATURE_IDENTITY, LA_E_UNSUPPORTED, "feature");
-    lai_fail(c, l->normalised, LA_E_UNSUPPORTED, "normalised");
+    lai_fail(c, l->bidirectional && !l->normalised, LA_E_DIRECTION, "bidirectional");
+    lai_fail(c, l->feature != LA_FEATURE_IDENTITY && l->write == LA_WRITE_DELTA, LA_E_UNSUPPORTED,
+             "feature");
+    lai_fail(c, l->normalised && l->write == LA_WRITE_DELTA, LA_E_UNSUPPORTED, "normalised");
+    lai_check_features(c, l);
     lai_fail(c, lai_muladd(lai_head_floats(l), l->heads, 0) > PTRDIFF_MAX / 16, LA_E_OVERFLOW,
              "dim_v");
 }
@@ -588,9 +642,9 @@ typedef struct lai_names {
     const char *view, *width, *type;
 } lai_names;
 
-static lai_range lai_check_in(lai_check *c, const la_in *x, const la_call *call, int64_t heads,
-                              int64_t width, int64_t other_width, lai_names names) {
-    const int64_t counts[3] = {call->batch, call->tokens, heads};
+static lai_range lai_check_in(lai_check *c, const la_in *x, int64_t batch, int64_t tokens,
+                              int64_t heads, int64_t width, int64_t other_width, lai_names names) {
+    const int64_t counts[3] = {batch, tokens, heads};
     int64_t strides[3];
     strides[0] = x->batch_stride;
     strides[1] = x->token_stride;
@@ -652,17 +706,37 @@ static void lai_check_options(lai_check *c, const la_layer *layer, const la_call
              "thread_index");
     lai_check_size(c, call->batch, 1, LAI_MAX_COUNT, "batch");
     lai_check_size(c, call->tokens, 0, LAI_MAX_COUNT, "tokens");
-    lai_check_size(c, call->keys, call->tokens, call->tokens, "keys");
-    lai_fail(c, call->lengths != NULL, LA_E_UNSUPPORTED, "lengths");
-    lai_fail(c, call->key_lengths != NULL, LA_E_UNSUPPORTED, "key_lengths");
+    if (layer->bidirectional)
+        lai_check_size(c, call->keys, 0, LAI_MAX_COUNT, "keys");
+    else
+        lai_check_size(c, call->keys, call->tokens, call->tokens, "keys");
+    lai_fail(c, call->key_lengths && !layer->bidirectional, LA_E_UNSUPPORTED, "key_lengths");
     lai_fail(c, call->offsets != NULL, LA_E_UNSUPPORTED, "offsets");
     lai_fail(c, call->slots_in != NULL, LA_E_UNSUPPORTED, "slots_in");
     lai_fail(c, call->slots_out != NULL, LA_E_UNSUPPORTED, "slots_out");
-    lai_fail(c, call->positions != NULL, LA_E_UNSUPPORTED, "positions");
+    lai_fail(c, call->positions && layer->feature != LA_FEATURE_COSFORMER, LA_E_UNSUPPORTED,
+             "positions");
     lai_fail(c, layer->decay_required && !call->log_decay.data, LA_E_DECAY, "log_decay");
 }
 
-enum { LAI_INPUTS = 6, LAI_OUTPUTS = 3 };
+/* what the call says of each sequence */
+static void lai_check_sequences(lai_check *c, const la_layer *layer, const la_call *call) {
+    const int64_t most = LAI_MAX(call->tokens, call->keys);
+    int64_t b;
+    for (b = 0; b < call->batch && c->status == LA_OK; ++b) {
+        const double first = call->positions ? (double)call->positions[b] : 0.0;
+        if (call->lengths) lai_check_size(c, call->lengths[b], 0, call->tokens, "lengths");
+        if (call->key_lengths)
+            lai_check_size(c, call->key_lengths[b], 0, call->keys, "key_lengths");
+        if (layer->feature == LA_FEATURE_COSFORMER)
+            lai_fail(c, first < 0.0 || (most > 0 && first + (double)(most - 1) > layer->horizon),
+                     LA_E_VALUE, "positions");
+        if (!call->positions && !call->lengths && !call->key_lengths)
+            return; /* one sequence is like another */
+    }
+}
+
+enum { LAI_INPUTS = 7, LAI_OUTPUTS = 3 };
 
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
                                const lai_range out[LAI_OUTPUTS]) {
@@ -686,30 +760,36 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
                                        {"log_decay", "log_decay.width", "log_decay.type"},
                                        {"beta", "beta.width", "beta.type"}};
     const int64_t floats = (int64_t)la_state_floats(layer), dk = layer->dim_k, dv = layer->dim_v;
+    const int64_t b = call->batch, counts[3] = {1, 1, layer->heads};
+    int64_t strides[3] = {0, 0, 0};
+    strides[2] = layer->projection_head_stride;
     memset(in, 0, LAI_INPUTS * sizeof *in);
-    in[0] = lai_check_in(c, &call->q, call, layer->q_heads, dk, dk, names[0]);
-    in[1] = lai_check_in(c, &call->k, call, layer->k_heads, dk, dk, names[1]);
-    in[2] = lai_check_in(c, &call->v, call, layer->heads, dv, dv, names[2]);
+    in[0] = lai_check_in(c, &call->q, b, call->tokens, layer->q_heads, dk, dk, names[0]);
+    in[1] = lai_check_in(c, &call->k, b, call->keys, layer->k_heads, dk, dk, names[1]);
+    in[2] = lai_check_in(c, &call->v, b, call->keys, layer->heads, dv, dv, names[2]);
     if (call->log_decay.data)
-        in[3] = lai_check_in(c, &call->log_decay, call, layer->heads, 1, dk, names[3]);
-    if (call->beta.data) in[4] = lai_check_in(c, &call->beta, call, layer->heads, 1, dv, names[4]);
+        in[3] = lai_check_in(c, &call->log_decay, b, call->keys, layer->heads, 1, dk, names[3]);
+    if (call->beta.data)
+        in[4] = lai_check_in(c, &call->beta, b, call->keys, layer->heads, 1, dv, names[4]);
     in[5] = lai_check_state(c, layer, call, call->state_in, call->state_in_stride, "state_in");
+    if (layer->feature == LA_FEATURE_FAVOR)
+        in[6] = lai_span(c, layer->projection, counts, strides, layer->features * dk, "projection");
     out[0] = lai_check_out(c, layer, call);
     out[1] = lai_check_state(c, layer, call, call->state_out, call->state_out_stride, "state_out");
     lai_fail(c, call->state_out && call->batch > 1 && lai_abs(call->state_out_stride) < floats,
              LA_E_OVERLAP, "state_out");
-    lai_fail(c, call->log_decay.data && call->log_decay.width > 1, LA_E_UNSUPPORTED,
-             "log_decay.width");
+    lai_fail(c, call->log_decay.data && call->log_decay.width > 1 && lai_features(layer) != dk,
+             LA_E_UNSUPPORTED, "log_decay.width");
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 /* Below how many tokens LA_AUTO takes the recurrent form: it saves the copy of the state in and
  * out. */
-static int lai_choose_form(const la_layer *layer, const la_call *call) {
+static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens) {
     const int64_t crossover = layer->state_layout == LA_VK ? 8 : 4;
     if (call->form != LA_AUTO) return call->form;
-    return call->tokens < crossover ? LA_RECURRENT : LA_CHUNKWISE;
+    return tokens < crossover ? LA_RECURRENT : LA_CHUNKWISE;
 }
 
 static int lai_choose_isa(const la_call *call) {
@@ -717,22 +797,28 @@ static int lai_choose_isa(const la_call *call) {
     return la_isa_available(LA_ISA_AVX2) ? LA_ISA_AVX2 : LA_ISA_SCALAR;
 }
 
-/* Floats of workspace of a form, as the engine lays it out; -1 where that overflows. */
+/* Floats of workspace of a form: an upper bound of how the engine lays it out; -1 where it
+ * overflows. */
 static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int form) {
-    const int64_t rows = LAI_ROUND16(layer->dim_k), columns = LAI_ROUND16(layer->dim_v);
-    const int64_t queries = lai_queries(layer), state = lai_muladd(rows, columns, 0);
+    const int64_t rows = LAI_ROUND16(lai_features(layer)), columns = LAI_ROUND16(layer->dim_v);
+    const int64_t more = lai_queries(layer) + 1; /* query heads and the key */
     const int64_t chunk = form == LA_PARALLEL ? call->tokens : call->chunk;
-    if (form == LA_RECURRENT) return lai_muladd(rows, 1 + LAI_TOKENS * (queries + 1), state);
-    if (form == LA_CHUNKWISE && chunk == 0)
-        return lai_muladd(rows, LAI_RING * (4 + 4 * queries) + 1,
-                          lai_muladd(2, columns, lai_muladd(LAI_RING, 4 * queries + 16, state)));
-    return lai_muladd(chunk, rows + columns + 2,
-                      lai_muladd(rows, 3 + queries, lai_muladd(1, state, 8)));
+    int64_t floats = lai_muladd(rows, columns, 0);
+    if (layer->feature == LA_FEATURE_FAVOR)
+        floats = lai_muladd(LAI_ROUND16(layer->features), layer->dim_k, floats);
+    if (form == LA_RECURRENT && !layer->bidirectional)
+        return lai_muladd(rows + 2, LAI_TOKENS * more + 5, floats);
+    if ((form == LA_CHUNKWISE && chunk == 0) || layer->bidirectional)
+        return lai_muladd(rows + 4, LAI_RING * (4 * more + 3) + 7,
+                          lai_muladd(2, columns, lai_muladd(LAI_RING, 16, floats)));
+    floats = lai_muladd(chunk, rows + columns + 2, lai_muladd(1, 4, floats));
+    return lai_muladd(rows + 1, LAI_TOKENS * more + 10, floats);
 }
 
 /* bytes with room to align; LA_AUTO has enough for either form that it may take; 0 = overflow */
 static size_t lai_workspace_bytes(const la_layer *layer, const la_call *call) {
-    int64_t floats = lai_form_floats(layer, call, lai_choose_form(layer, call)), other;
+    int64_t floats = lai_form_floats(layer, call, lai_choose_form(layer, call, call->tokens)),
+            other;
     if (call->form == LA_AUTO) {
         other = lai_form_floats(layer, call, LA_RECURRENT);
         floats = floats < 0 || other < 0 ? -1 : LAI_MAX(floats, other);
@@ -747,6 +833,7 @@ static size_t lai_workspace_bytes(const la_layer *layer, const la_call *call) {
  * independent, so this changes no bit. */
 static int64_t lai_blocks(const la_layer *layer, const la_call *call) {
     const int64_t heads = call->batch * layer->heads, threads = call->thread_count;
+    if (layer->normalised) return 1; /* columns share their denominators */
     if (heads % threads == 0 || heads / threads >= 8) return 1;
     return LAI_MIN(threads, (layer->dim_v + 15) / 16);
 }
@@ -761,6 +848,7 @@ static lai_check lai_check_all(const la_layer *layer, const la_call *call) {
         return c;
     lai_check_options(&c, layer, call);
     if (c.status != LA_OK) return c;
+    lai_check_sequences(&c, layer, call);
     lai_check_tensors(&c, layer, call, in, out);
     if (c.status != LA_OK) return c;
     bytes = lai_workspace_bytes(layer, call);
@@ -785,29 +873,61 @@ typedef struct lai_rows {
 typedef struct lai_head {
     lai_rows q, k, v, log_decay, beta;
     int64_t q_next;  /* from one query head of this state to the next */
-    int64_t queries; /* query heads that read this state               */
+    int64_t queries; /* query heads that read this state              */
     float *out;
     int64_t out_step, out_next;
-    const float *state_in; /* S of this head, or null                  */
-    float *state_out;      /* S of this head, or null                  */
-    int64_t tokens, dim_k, dim_v;
-    int64_t first, columns; /* the block of value columns              */
-    int64_t chunk;          /* 0: the pair pass                        */
-    int form, layout, delta, beta_wide, l2_mode;
-    float scale, l2_eps;
+    const float *state_in; /* S, then z and the maximum where the layer has them; or null */
+    float *state_out;      /* the same; or null                                           */
+    int64_t tokens, keys;  /* of queries, of keys: differ only if bidirectional           */
+    int64_t dim_k, dim_v;
+    int64_t features;       /* r: rows of the state                                        */
+    int64_t first, columns; /* the block of value columns                                  */
+    int64_t chunk;          /* 0: the pair pass                                            */
+    int64_t position;       /* of the first token                                          */
+    int form, layout, delta, normalised, bidirectional;
+    int decay_wide, beta_wide; /* a number per channel                                     */
+    const la_layer *layer;
+    const float *projection; /* of this head */
     float *work;
 } lai_head;
 
 static const float lai_no_gate = 0.0f, lai_no_beta = 1.0f; /* an absent tensor's only row */
 
-#define LAI_WINDOW 16.0 /* the logarithm of a scale held aside stays within +-16                  */
-#define LAI_DEEP                                                                                   \
-    (-80.0) /* below it, exp of a gate would be denormal or 0 as one float, too early  */
+/* What the pair pass does to the state: nothing, its scale being held aside; multiply by one
+ * number; by two, a decay that no single float holds; by a number for each row. */
+enum { LAI_KEEP = 0, LAI_ONCE, LAI_TWICE, LAI_ROWS };
+
+#define LAI_WINDOW 16.0       /* the logarithm of a scale held aside stays within +-16 */
+#define LAI_DEEP   (-80.0)    /* below it, exp of a gate as one float is denormal, or 0 too early */
+#define LAI_FORGET (-60.0)    /* what a chunk may forget before it is folded into the state */
+#define LAI_NEVER  (-1000.0f) /* exp of it is 0; sums of it stay finite */
 
 static float lai_from_bits(uint32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
+}
+
+/* The float arguments for exp(g): x and the rest lo. Below LAI_DEEP they are those of g / 2, and
+ * the result is 1: exp is to be applied twice. */
+static int lai_split(double g, float *x, float *lo) {
+    const int deep = g < LAI_DEEP;
+    if (deep) g *= 0.5;
+    *x = (float)g;
+    *lo = fabsf(*x) < 200.0f ? (float)(g - (double)*x) : 0.0f;
+    return deep;
+}
+
+/* numerator / denominator as a factor, by the layer's eps; a denominator of exactly 0 gives 0.
+ * `shift` is the logarithm that stabilised features leave out. */
+static float lai_inverse(const lai_head *h, float denominator, double shift) {
+    const double eps = h->layer->eps > 0.0f ? (double)h->layer->eps * exp(-shift) : 0.0;
+    double d = (double)denominator;
+    if (h->layer->eps_mode == LA_EPS_ADD)
+        d += eps;
+    else
+        d = d < eps ? eps : d;
+    return d == 0.0 ? 0.0f : (float)(1.0 / d);
 }
 
 /* ================================================================================================
@@ -867,30 +987,32 @@ static float lai_from_bits(uint32_t bits) {
 
 /* The names of a pass: lai_x stands for lai_avx2_x, lai_scalar_x, .. until the end of [LA-7]. */
 #define lai_r                 LAI_NAME(r)
-#define lai_v                 LAI_NAME(v)
 #define lai_lanes             LAI_NAME(lanes)
 #define lai_r_pow2            LAI_NAME(r_pow2)
 #define lai_r_store_zip       LAI_NAME(r_store_zip)
 #define lai_r_sum4            LAI_NAME(r_sum4)
 #define lai_r_bits            LAI_NAME(r_bits)
+#define lai_r_set             LAI_NAME(r_set)
+#define lai_r_load_n          LAI_NAME(r_load_n)
+#define lai_r_max             LAI_NAME(r_max)
+#define lai_r_min             LAI_NAME(r_min)
+#define lai_r_round           LAI_NAME(r_round)
 #define lai_r_add             LAI_NAME(r_add)
 #define lai_r_sub             LAI_NAME(r_sub)
 #define lai_r_mul             LAI_NAME(r_mul)
+#define lai_r_div             LAI_NAME(r_div)
 #define lai_r_greater         LAI_NAME(r_greater)
 #define lai_r_keep            LAI_NAME(r_keep)
 #define lai_r_fma             LAI_NAME(r_fma)
 #define lai_r_fnma            LAI_NAME(r_fnma)
-#define lai_r_set             LAI_NAME(r_set)
-#define lai_r_load_n          LAI_NAME(r_load_n)
 #define lai_r_store_n         LAI_NAME(r_store_n)
-#define lai_r_max             LAI_NAME(r_max)
-#define lai_r_min             LAI_NAME(r_min)
-#define lai_r_round           LAI_NAME(r_round)
 #define lai_r_sum             LAI_NAME(r_sum)
+#define lai_v                 LAI_NAME(v)
 #define lai_make              LAI_NAME(make)
 #define lai_add               LAI_NAME(add)
 #define lai_sub               LAI_NAME(sub)
 #define lai_mul               LAI_NAME(mul)
+#define lai_div               LAI_NAME(div)
 #define lai_fma               LAI_NAME(fma)
 #define lai_fnma              LAI_NAME(fnma)
 #define lai_max               LAI_NAME(max)
@@ -914,19 +1036,41 @@ static float lai_from_bits(uint32_t bits) {
 #define lai_decay             LAI_NAME(decay)
 #define lai_read              LAI_NAME(read)
 #define lai_read2             LAI_NAME(read2)
+#define lai_tile6             LAI_NAME(tile6)
+#define lai_dot4              LAI_NAME(dot4)
+#define lai_dot               LAI_NAME(dot)
 #define lai_pair_row          LAI_NAME(pair_row)
 #define lai_pair              LAI_NAME(pair)
 #define lai_pair_pass         LAI_NAME(pair_pass)
-#define lai_pair_add_0        LAI_NAME(pair_add_0)
-#define lai_pair_add_1        LAI_NAME(pair_add_1)
-#define lai_pair_add_2        LAI_NAME(pair_add_2)
-#define lai_pair_delta_0      LAI_NAME(pair_delta_0)
-#define lai_pair_delta_1      LAI_NAME(pair_delta_1)
-#define lai_pair_delta_2      LAI_NAME(pair_delta_2)
+#define lai_add_keep          LAI_NAME(add_keep)
+#define lai_add_once          LAI_NAME(add_once)
+#define lai_add_twice         LAI_NAME(add_twice)
+#define lai_add_rows          LAI_NAME(add_rows)
+#define lai_delta_keep        LAI_NAME(delta_keep)
+#define lai_delta_once        LAI_NAME(delta_once)
+#define lai_delta_twice       LAI_NAME(delta_twice)
+#define lai_delta_rows        LAI_NAME(delta_rows)
 #define lai_pair_passes       LAI_NAME(pair_passes)
 #define lai_inverse_norm      LAI_NAME(inverse_norm)
+#define lai_map_identity      LAI_NAME(map_identity)
+#define lai_map_elu           LAI_NAME(map_elu)
+#define lai_map_cosine        LAI_NAME(map_cosine)
+#define lai_project           LAI_NAME(project)
+#define lai_pack_projection   LAI_NAME(pack_projection)
+#define lai_favor_relu        LAI_NAME(favor_relu)
+#define lai_largest           LAI_NAME(largest)
+#define lai_favor_exp         LAI_NAME(favor_exp)
+#define lai_mapped            LAI_NAME(mapped)
+#define lai_stream            LAI_NAME(stream)
+#define lai_scratch_floats    LAI_NAME(scratch_floats)
 #define lai_map_rows          LAI_NAME(map_rows)
-#define lai_features          LAI_NAME(features)
+#define lai_map               LAI_NAME(map)
+#define lai_left_out          LAI_NAME(left_out)
+#define lai_first_maximum     LAI_NAME(first_maximum)
+#define lai_begin_stream      LAI_NAME(begin_stream)
+#define lai_shift             LAI_NAME(shift)
+#define lai_load_z            LAI_NAME(load_z)
+#define lai_store_z           LAI_NAME(store_z)
 #define lai_panel             LAI_NAME(panel)
 #define lai_load_panels       LAI_NAME(load_panels)
 #define lai_store_panels      LAI_NAME(store_panels)
@@ -934,38 +1078,66 @@ static float lai_from_bits(uint32_t bits) {
 #define lai_beta              LAI_NAME(beta)
 #define lai_output            LAI_NAME(output)
 #define lai_pair_info         LAI_NAME(pair_info)
+#define lai_pair_query        LAI_NAME(pair_query)
 #define lai_pairs             LAI_NAME(pairs)
-#define lai_split             LAI_NAME(split)
+#define lai_gate              LAI_NAME(gate)
 #define lai_pair_decays       LAI_NAME(pair_decays)
-#define lai_pair_coefficients LAI_NAME(pair_coefficients)
+#define lai_pair_rows         LAI_NAME(pair_rows)
+#define lai_pair_dots         LAI_NAME(pair_dots)
+#define lai_finish_query      LAI_NAME(finish_query)
+#define lai_pair_narrow       LAI_NAME(pair_narrow)
+#define lai_sum_exactly       LAI_NAME(sum_exactly)
+#define lai_row_gates         LAI_NAME(row_gates)
+#define lai_load_row_gates    LAI_NAME(load_row_gates)
+#define lai_exp               LAI_NAME(exp)
+#define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
+#define lai_pair_wide         LAI_NAME(pair_wide)
 #define lai_prepare_pairs     LAI_NAME(prepare_pairs)
 #define lai_pair_output       LAI_NAME(pair_output)
 #define lai_pair_prefetch     LAI_NAME(pair_prefetch)
 #define lai_pair_values       LAI_NAME(pair_values)
 #define lai_pair_step         LAI_NAME(pair_step)
 #define lai_pair_block        LAI_NAME(pair_block)
+#define lai_settle_pairs      LAI_NAME(settle_pairs)
+#define lai_layout_pairs      LAI_NAME(layout_pairs)
+#define lai_absorb_pairs      LAI_NAME(absorb_pairs)
+#define lai_begin_pairs       LAI_NAME(begin_pairs)
+#define lai_end_pairs         LAI_NAME(end_pairs)
 #define lai_run_pairs         LAI_NAME(run_pairs)
-#define lai_gate_block        LAI_NAME(gate_block)
+#define lai_read_pair         LAI_NAME(read_pair)
+#define lai_run_bidirectional LAI_NAME(run_bidirectional)
+#define lai_gate_rows         LAI_NAME(gate_rows)
+#define lai_store_gate        LAI_NAME(store_gate)
 #define lai_gates             LAI_NAME(gates)
+#define lai_decay_row         LAI_NAME(decay_row)
+#define lai_decay_rows        LAI_NAME(decay_rows)
+#define lai_decay_all         LAI_NAME(decay_all)
 #define lai_token             LAI_NAME(token)
+#define lai_token_row         LAI_NAME(token_row)
 #define lai_token_columns     LAI_NAME(token_columns)
 #define lai_token_full        LAI_NAME(token_full)
 #define lai_token_part        LAI_NAME(token_part)
+#define lai_token_kv          LAI_NAME(token_kv)
 #define lai_write_row         LAI_NAME(write_row)
 #define lai_token_rows        LAI_NAME(token_rows)
-#define lai_token_kv          LAI_NAME(token_kv)
-#define lai_dot4              LAI_NAME(dot4)
 #define lai_token_vk          LAI_NAME(token_vk)
 #define lai_state_block       LAI_NAME(state_block)
 #define lai_begin_state       LAI_NAME(begin_state)
-#define lai_scale_state       LAI_NAME(scale_state)
+#define lai_decay_state       LAI_NAME(decay_state)
+#define lai_token_factors     LAI_NAME(token_factors)
+#define lai_tokens            LAI_NAME(tokens)
+#define lai_begin_tokens      LAI_NAME(begin_tokens)
+#define lai_run_token         LAI_NAME(run_token)
 #define lai_run_recurrent     LAI_NAME(run_recurrent)
 #define lai_factors           LAI_NAME(factors)
 #define lai_fold_factors      LAI_NAME(fold_factors)
+#define lai_gate_part         LAI_NAME(gate_part)
 #define lai_step_factors      LAI_NAME(step_factors)
 #define lai_score             LAI_NAME(score)
+#define lai_score_factor      LAI_NAME(score_factor)
 #define lai_factor_panel      LAI_NAME(factor_panel)
 #define lai_factor_token      LAI_NAME(factor_token)
+#define lai_begin_factors     LAI_NAME(begin_factors)
 #define lai_run_factors       LAI_NAME(run_factors)
 #define lai_run_form          LAI_NAME(run_form)
 
@@ -979,6 +1151,7 @@ typedef __m256 lai_r;
 #define LAI_R_ADD(x, y)     _mm256_add_ps(x, y)
 #define LAI_R_SUB(x, y)     _mm256_sub_ps(x, y)
 #define LAI_R_MUL(x, y)     _mm256_mul_ps(x, y)
+#define LAI_R_DIV(x, y)     _mm256_div_ps(x, y)
 #define LAI_R_FMA(x, y, z)  _mm256_fmadd_ps(x, y, z)
 #define LAI_R_FNMA(x, y, z) _mm256_fnmadd_ps(x, y, z)
 #define LAI_R_MAX(x, y)     _mm256_max_ps(x, y)
@@ -1024,6 +1197,7 @@ typedef int32_t lai_r_bits __attribute__((vector_size(16)));
 #define LAI_R_ADD(x, y)     ((x) + (y))
 #define LAI_R_SUB(x, y)     ((x) - (y))
 #define LAI_R_MUL(x, y)     ((x) * (y))
+#define LAI_R_DIV(x, y)     ((x) / (y))
 #define LAI_R_GREATER(x, y) ((lai_r)((x) > (y)))
 #define LAI_R_KEEP(x, mask) ((lai_r)((lai_r_bits)(x) & (lai_r_bits)(mask)))
 #else
@@ -1034,6 +1208,7 @@ typedef struct lai_r {
 #define LAI_R_ADD(x, y)     lai_r_add(x, y)
 #define LAI_R_SUB(x, y)     lai_r_sub(x, y)
 #define LAI_R_MUL(x, y)     lai_r_mul(x, y)
+#define LAI_R_DIV(x, y)     lai_r_div(x, y)
 #define LAI_R_GREATER(x, y) lai_r_greater(x, y)
 #define LAI_R_KEEP(x, mask) lai_r_keep(x, mask)
 #endif
@@ -1074,7 +1249,8 @@ LAI_BY_LANE(lai_r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127
 #if !defined(__GNUC__) && !defined(__clang__)
 LAI_BY_LANE(lai_r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
 LAI_BY_LANE(lai_r_sub, (lai_r x, lai_r y), LAI_X - LAI_Y)
-LAI_BY_LANE(lai_r_mul, (lai_r x, lai_r y), LAI_X *LAI_Y)
+LAI_BY_LANE(lai_r_mul, (lai_r x, lai_r y), (LAI_X) * (LAI_Y))
+LAI_BY_LANE(lai_r_div, (lai_r x, lai_r y), (LAI_X) / (LAI_Y))
 LAI_BY_LANE(lai_r_greater, (lai_r x, lai_r y), LAI_X > LAI_Y ? 1.0f : 0.0f)
 LAI_BY_LANE(lai_r_keep, (lai_r x, lai_r y), LAI_Y > 0.0f ? LAI_X : 0.0f)
 #endif
@@ -1159,6 +1335,7 @@ LAI_INLINE lai_v lai_make(lai_r a, lai_r b, lai_r c, lai_r d) {
 LAI_INLINE lai_v lai_add(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_ADD, x, y); }
 LAI_INLINE lai_v lai_sub(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_SUB, x, y); }
 LAI_INLINE lai_v lai_mul(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_MUL, x, y); }
+LAI_INLINE lai_v lai_div(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_DIV, x, y); }
 /* x y + z */
 LAI_INLINE lai_v lai_fma(lai_v x, lai_v y, lai_v z) { return LAI_MAP3(LAI_R_FMA, x, y, z); }
 /* z - x y */
@@ -1265,8 +1442,7 @@ static void lai_exp_n(float *y, const float *x, const float *lo, int64_t n) {
     }
 }
 
-/* Decay of x by one token. A float32 alpha near 1 is wrong by up to 6e-8 in the same direction at
- * every step; x + x * expm1(g) is not. So a gate is a pair: (expm1(g), on) or (exp(g), off). */
+/* x decayed by one token: x exp(g), from (expm1(g), on) or (exp(g), off), see the recurrent form */
 LAI_INLINE lai_v lai_decay(lai_v x, lai_v gate, lai_v step) {
     return lai_fma(x, gate, lai_keep(x, step));
 }
@@ -1308,47 +1484,87 @@ LAI_INLINE void lai_read2(const float *M, int64_t stride, const float *c, int64_
     *yb = lai_add(b0, b1);
 }
 
+/* Six tokens times 16 columns of a panel [n][16], each sum in its own register: y[t] = sum of
+ * x[t][i] P[i]. The tile of the projections: 12 multiply-adds for two loads and six broadcasts on
+ * AVX2. */
+LAI_INLINE void lai_tile6(const float *const x[6], const float *P, int64_t n, lai_v y[6]) {
+    lai_v a = lai_zero(), b = a, c = a, d = a, e = a, f = a;
+    int64_t i;
+    for (i = 0; i < n; ++i) {
+        const lai_v p = lai_load(P + 16 * i);
+        a = lai_fma1(x[0][i], p, a);
+        b = lai_fma1(x[1][i], p, b);
+        c = lai_fma1(x[2][i], p, c);
+        d = lai_fma1(x[3][i], p, d);
+        e = lai_fma1(x[4][i], p, e);
+        f = lai_fma1(x[5][i], p, f);
+    }
+    y[0] = a, y[1] = b, y[2] = c, y[3] = d, y[4] = e, y[5] = f;
+}
+
+/* s[j] = S[j] . x for four rows */
+LAI_INLINE void lai_dot4(float s[4], const float *const S[4], const float *x, int64_t n) {
+    lai_v a = lai_zero(), b = a, c = a, d = a;
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const lai_v y = lai_load_n(x + i, n - i);
+        a = lai_fma(lai_load_n(S[0] + i, n - i), y, a);
+        b = lai_fma(lai_load_n(S[1] + i, n - i), y, b);
+        c = lai_fma(lai_load_n(S[2] + i, n - i), y, c);
+        d = lai_fma(lai_load_n(S[3] + i, n - i), y, d);
+    }
+    lai_sum4(s, a, b, c, d);
+}
+
+LAI_INLINE float lai_dot(const float *x, const float *y, int64_t n) {
+    lai_v sum = lai_zero();
+    int64_t i;
+    for (i = 0; i < n; i += 16)
+        sum = lai_fma(lai_load_n(x + i, n - i), lai_load_n(y + i, n - i), sum);
+    return lai_sum(sum);
+}
+
 /* THE pair pass: two tokens a, b in one visit of a panel, which is 16 columns of a state.
  *
  *     S  [n][16]   the panel, in L1
  *     Q  [n][2]    reads the OLD state:    o_a, o_b = sum of Q_i S_i
- *     K  [n][2]    writes:                 S_i = rho S_i + K_ia u_a + K_ib u_b
+ *     K  [n][2]    writes:                 S_i = rho_i S_i + K_ia u_a + K_ib u_b
  *     R  [n][2]    reads the NEW state:    r_c, r_d, what the delta rule of the NEXT pair predicts
  *
- * rescale: 0 leaves the scale of S (it is held aside), 1 multiplies by rho[0], 2 by rho[1] as
- * well (a decay that no single float holds). Every vector of the state is loaded and stored once
- * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, all the arithmetic
- * there is. */
+ * rescale: what rho is, see the constants. Every vector of the state is loaded and stored once
+ * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, which is all the
+ * arithmetic there is. */
 LAI_INLINE lai_v lai_pair_row(float *S, const float *Q, const float *K, const float *rho,
                               int rescale, lai_v ua, lai_v ub, lai_v *oa, lai_v *ob) {
     lai_v x = lai_load(S);
     LAI_FENCE(x);
     *oa = lai_fma1(Q[0], x, *oa);
     *ob = lai_fma1(Q[1], x, *ob);
-    if (rescale > 0) x = lai_mul(x, lai_set(rho[0]));
-    if (rescale > 1) x = lai_mul(x, lai_set(rho[1]));
+    if (rescale != LAI_KEEP) x = lai_mul(x, lai_set(rho[0]));
+    if (rescale == LAI_TWICE) x = lai_mul(x, lai_set(rho[1]));
     x = lai_fma1(K[0], ua, x);
     x = lai_fma1(K[1], ub, x);
     lai_store(S, x);
     return x;
 }
 
-/* Two rows a turn. An additive rule needs a second set of sums to keep both FMA ports busy; a delta
- * rule has four sums as it is, and no registers left. u, o and r are [2][16]. */
+/* Two rows a turn. An additive rule needs a second set of sums to keep both FMA ports busy; a
+ * delta rule has four sums as it is, and no registers left. u, o and r are [2][16]. */
 LAI_INLINE void lai_pair(float *S, int64_t n, const float *Q, const float *K, const float *R,
                          const float *rho, int rescale, int delta, const float *u, float *o,
                          float *r) {
     const lai_v ua = lai_load(u), ub = lai_load(u + 16);
+    const int64_t next = rescale == LAI_ROWS; /* a rho for every row */
     lai_v oa = lai_zero(), ob = oa, oc = oa, od = oa, rc = oa, rd = oa, x;
     int64_t i;
-    for (i = 0; i < n; i += 2, S += 32, Q += 4, K += 4, R += 4) {
+    for (i = 0; i < n; i += 2, S += 32, Q += 4, K += 4, R += 4, rho += 2 * next) {
         x = lai_pair_row(S, Q, K, rho, rescale, ua, ub, &oa, &ob);
         if (delta) {
             rc = lai_fma1(R[0], x, rc);
             rd = lai_fma1(R[1], x, rd);
         }
         if (i + 1 == n) break;
-        x = lai_pair_row(S + 16, Q + 2, K + 2, rho, rescale, ua, ub, delta ? &oa : &oc,
+        x = lai_pair_row(S + 16, Q + 2, K + 2, rho + next, rescale, ua, ub, delta ? &oa : &oc,
                          delta ? &ob : &od);
         if (delta) {
             rc = lai_fma1(R[2], x, rc);
@@ -1371,38 +1587,35 @@ typedef void (*lai_pair_pass)(float *S, int64_t n, const float *Q, const float *
                      const float *rho, const float *u, float *o, float *r) {                       \
         lai_pair(S, n, Q, K, R, rho, rescale, delta, u, o, r);                                     \
     }
-LAI_PAIR(lai_pair_add_0, 0, 0)
-LAI_PAIR(lai_pair_add_1, 1, 0)
-LAI_PAIR(lai_pair_add_2, 2, 0)
-LAI_PAIR(lai_pair_delta_0, 0, 1)
-LAI_PAIR(lai_pair_delta_1, 1, 1)
-LAI_PAIR(lai_pair_delta_2, 2, 1)
+LAI_PAIR(lai_add_keep, LAI_KEEP, 0)
+LAI_PAIR(lai_add_once, LAI_ONCE, 0)
+LAI_PAIR(lai_add_twice, LAI_TWICE, 0)
+LAI_PAIR(lai_add_rows, LAI_ROWS, 0)
+LAI_PAIR(lai_delta_keep, LAI_KEEP, 1)
+LAI_PAIR(lai_delta_once, LAI_ONCE, 1)
+LAI_PAIR(lai_delta_twice, LAI_TWICE, 1)
+LAI_PAIR(lai_delta_rows, LAI_ROWS, 1)
 #undef LAI_PAIR
 
 /* [delta rule?][rescale] */
-static const lai_pair_pass lai_pair_passes[2][3] = {
-    {lai_pair_add_0, lai_pair_add_1, lai_pair_add_2},
-    {lai_pair_delta_0, lai_pair_delta_1, lai_pair_delta_2},
+static const lai_pair_pass lai_pair_passes[2][4] = {
+    {lai_add_keep, lai_add_once, lai_add_twice, lai_add_rows},
+    {lai_delta_keep, lai_delta_once, lai_delta_twice, lai_delta_rows},
 };
 
 /* ------------------------------------------------------------------------------------------------
  * [LA-7] ENGINE
  * ---------------------------------------------------------------------------------------------- */
 
-/* ---- features -------------------------------------------------------------------------------- */
+/* ---- feature maps: y = f(x) for `count` rows, y_step apart ----------------------------------- */
 
 /* 1 / the length of x, or 1 where off. A sum of squares outside float's range is taken again in
  * double; a row of zeros stays zero. */
 static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
-    lai_v sum = lai_zero();
     double square;
     int64_t i;
     if (mode == LA_L2_OFF) return 1.0f;
-    for (i = 0; i < n; i += 16) {
-        lai_v v = lai_load_n(x + i, n - i);
-        sum = lai_fma(v, v, sum);
-    }
-    square = (double)lai_sum(sum);
+    square = (double)lai_dot(x, x, n);
     if (!(square > 1e-30 && square < 1e30))
         for (square = 0.0, i = 0; i < n; ++i) square += (double)x[i] * (double)x[i];
     if (mode == LA_L2_SUM)
@@ -1412,45 +1625,255 @@ static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
     return square == 0.0 ? 0.0f : (float)(1.0 / square);
 }
 
-/* y = f(x) for `count` rows of n, as the layer's feature map and normalisation say */
-static void lai_map_rows(const lai_head *h, float *y, int64_t y_step, lai_rows x, int64_t count) {
-    int64_t t, i;
-    for (t = 0; t < count; ++t, y += y_step, x.at += x.step) {
-        lai_v factor = lai_set(lai_inverse_norm(x.at, h->dim_k, h->l2_mode, h->l2_eps));
+static void lai_map_identity(const lai_head *h, float *y, int64_t y_step, lai_rows x,
+                             int64_t count) {
+    for (; count > 0; --count, y += y_step, x.at += x.step) {
+        const float norm = lai_inverse_norm(x.at, h->dim_k, h->layer->l2_mode, h->layer->l2_eps);
+        int64_t i;
         for (i = 0; i < h->dim_k; i += 16)
-            lai_store_n(y + i, lai_mul(factor, lai_load_n(x.at + i, h->dim_k - i)), h->dim_k - i);
+            lai_store_n(y + i, lai_mul(lai_set(norm), lai_load_n(x.at + i, h->dim_k - i)),
+                        h->dim_k - i);
     }
 }
 
-/* Features of `count` tokens from t on. The identity is the input itself; anything else goes to
- * scratch: [count][rows] for k, then the same for each query head. */
-static void lai_features(const lai_head *h, int64_t t, int64_t count, float *scratch, lai_rows *k,
-                         lai_rows *q, int64_t *q_next) {
-    const int64_t rows = LAI_ROUND16(h->dim_k);
-    int64_t m;
-    k->at = h->k.at + t * h->k.step;
-    q->at = h->q.at + t * h->q.step;
-    k->step = h->k.step;
-    q->step = h->q.step;
-    *q_next = h->q_next;
-    if (h->l2_mode == LA_L2_OFF) return;
-    lai_map_rows(h, scratch, rows, *k, count);
-    k->at = scratch;
-    for (m = 0; m < h->queries; ++m, q->at += h->q_next)
-        lai_map_rows(h, scratch + (m + 1) * count * rows, rows, *q, count);
-    q->at = scratch + count * rows;
-    k->step = q->step = rows;
-    *q_next = count * rows;
+/* x > 0: x + 1, else exp(x), as exp(min(x, 0)) + max(x, 0): exact at 0, and NaN stays */
+static void lai_map_elu(const lai_head *h, float *y, int64_t y_step, lai_rows x, int64_t count) {
+    for (; count > 0; --count, y += y_step, x.at += x.step) {
+        int64_t i;
+        for (i = 0; i < h->dim_k; i += 16) {
+            const lai_v v = lai_load_n(x.at + i, h->dim_k - i);
+            lai_v s, e = lai_exp_parts(lai_min(lai_zero(), v), lai_zero(), &s);
+            lai_store_n(y + i, lai_add(lai_fma(s, e, s), lai_max(lai_zero(), v)), h->dim_k - i);
+        }
+    }
 }
 
-/* ---- the state, as panels of 16 columns ------------------------------------------------------ */
+/* relu(x) cos(theta), then relu(x) sin(theta), theta = pi position / (2 M) */
+static void lai_map_cosine(const lai_head *h, float *y, int64_t y_step, lai_rows x,
+                           int64_t position, int64_t count) {
+    for (; count > 0; --count, y += y_step, x.at += x.step, ++position) {
+        const double theta = 1.57079632679489662 * ((double)position / h->layer->horizon);
+        const lai_v c = lai_set((float)cos(theta)), s = lai_set((float)sin(theta));
+        int64_t i;
+        for (i = 0; i < h->dim_k; i += 16) {
+            const lai_v v = lai_max(lai_zero(), lai_load_n(x.at + i, h->dim_k - i));
+            lai_store_n(y + i, lai_mul(v, c), h->dim_k - i);
+            lai_store_n(y + h->dim_k + i, lai_mul(v, s), h->dim_k - i);
+        }
+    }
+}
 
+/* y[t][j] = w_j . x_t for all m rows of the projection: six tokens at a time on packed panels, or
+ * row by row where nothing is packed, which pays for single tokens */
+static void lai_project(const lai_head *h, const float *panels, float *y, int64_t y_step,
+                        lai_rows x, int64_t count) {
+    const int64_t n = h->dim_k, m = h->layer->features;
+    int64_t t, i, j;
+    for (t = 0; panels && t < count; t += 6)
+        for (j = 0; j < m; j += 16) {
+            const float *rows[6];
+            lai_v sums[6];
+            for (i = 0; i < 6; ++i) rows[i] = x.at + LAI_MIN(t + i, count - 1) * x.step;
+            lai_tile6(rows, panels + j * n, n, sums);
+            for (i = 0; i < LAI_MIN(6, count - t); ++i)
+                lai_store_n(y + (t + i) * y_step + j, sums[i], m - j);
+        }
+    for (t = 0; !panels && t < count; ++t)
+        for (j = 0; j < m; j += 4) {
+            const float *rows[4];
+            float s[16];
+            for (i = 0; i < 4; ++i) rows[i] = h->projection + LAI_MIN(j + i, m - 1) * n;
+            lai_dot4(s, rows, x.at + t * x.step, n);
+            lai_store_n(y + t * y_step + j, lai_load_n(s, 4), LAI_MIN(4, m - j));
+        }
+}
+
+/* the projection as panels [m/16][dk][16] */
+static void lai_pack_projection(const lai_head *h, float *panels) {
+    const int64_t n = h->dim_k, m = h->layer->features;
+    int64_t i, j;
+    for (j = 0; j < LAI_ROUND16(m); ++j)
+        for (i = 0; i < n; ++i)
+            panels[(j / 16 * n + i) * 16 + j % 16] = j < m ? h->projection[j * n + i] : 0.0f;
+}
+
+/* max(w . y, 0) + feature_eps on m projections, y = sqrt(scale) x */
+static void lai_favor_relu(const lai_head *h, float *y) {
+    const lai_v scale = lai_set(sqrtf(h->layer->scale)), eps = lai_set(h->layer->feature_eps);
+    int64_t j;
+    for (j = 0; j < h->layer->features; j += 16) {
+        const lai_v v = lai_mul(scale, lai_load_n(y + j, h->layer->features - j));
+        lai_store_n(y + j, lai_add(lai_max(lai_zero(), v), eps), h->layer->features - j);
+    }
+}
+
+/* the largest of y[j], or of |y[j]| */
+static float lai_largest(const float *y, int64_t n, int absolute) {
+    lai_v most = lai_set(-HUGE_VALF);
+    float lanes[16], top = -HUGE_VALF;
+    int64_t j;
+    for (j = 0; j + 16 <= n; j += 16) {
+        const lai_v v = lai_load(y + j);
+        most = lai_max(most, v);
+        if (absolute) most = lai_max(most, lai_sub(lai_zero(), v));
+    }
+    lai_store(lanes, most);
+    for (; j < n; ++j) top = LAI_MAX(top, absolute ? fabsf(y[j]) : y[j]);
+    for (j = 0; j < 16; ++j) top = LAI_MAX(top, lanes[j]);
+    return top;
+}
+
+/* Exponential features of one row: y has its m projections and gets c (exp(+-w . y - |y|^2 / 2 -
+ * max) + feature_eps exp(-max)), where *maximum, of all exponents so far, grows by this row's. */
+static void lai_favor_exp(const lai_head *h, float *y, const float *x, float *maximum) {
+    const int64_t m = h->layer->features;
+    const int both = h->layer->favor_kernel == LA_FAVOR_HYPERBOLIC;
+    const double scale = (double)h->layer->scale, eps = (double)h->layer->feature_eps;
+    const double half = 0.5 * scale * (double)lai_dot(x, x, h->dim_k);
+    const double top = sqrt(scale) * (double)lai_largest(y, m, both) - half;
+    const lai_v root = lai_set((float)sqrt(scale)), c = lai_set(1.0f / sqrtf((float)h->features));
+    lai_v shift, low;
+    int64_t i;
+    if (top > (double)*maximum) *maximum = (float)top;
+    if (eps > 0.0 && log(eps) > (double)*maximum) *maximum = (float)log(eps);
+    shift = lai_set((float)(-half - (double)*maximum));
+    low = lai_set((float)(eps * exp(-(double)*maximum)));
+    for (i = 0; i < m; i += 16) {
+        const lai_v e = lai_load_n(y + i, m - i);
+        lai_v s, p = lai_exp_parts(lai_fma(e, root, shift), lai_zero(), &s);
+        lai_store_n(y + i, lai_mul(c, lai_add(lai_fma(s, p, s), low)), m - i);
+        if (!both) continue;
+        p = lai_exp_parts(lai_fnma(e, root, shift), lai_zero(), &s);
+        lai_store_n(y + m + i, lai_mul(c, lai_add(lai_fma(s, p, s), low)), m - i);
+    }
+}
+
+/* Features of a block of tokens, and for FAVOR+ the running maximum that its keys are relative to
+ * and the maximum of each query. */
+typedef struct lai_mapped {
+    lai_rows k, q;
+    int64_t q_next;
+    float *k_max, *q_max; /* [count], [queries][count] */
+    int64_t count;
+} lai_mapped;
+
+/* what is carried from block to block */
+typedef struct lai_stream {
+    const float *panels; /* of the projection, or null */
+    float *scratch;
+    float maximum; /* FAVOR+: of the keys so far */
+} lai_stream;
+
+/* floats of scratch for `count` tokens */
+static int64_t lai_scratch_floats(int64_t rows, int64_t queries, int64_t count) {
+    return (queries + 1) * count * (rows + 1);
+}
+
+static void lai_map_rows(const lai_head *h, lai_stream *s, float *y, lai_rows x, int64_t t,
+                         int64_t count, float *max, int key) {
+    const int64_t rows = LAI_ROUND16(h->features);
+    int64_t i;
+    if (h->layer->feature == LA_FEATURE_ELU1)
+        lai_map_elu(h, y, rows, x, count);
+    else if (h->layer->feature == LA_FEATURE_COSFORMER)
+        lai_map_cosine(h, y, rows, x, h->position + t, count);
+    else if (h->layer->feature == LA_FEATURE_IDENTITY)
+        lai_map_identity(h, y, rows, x, count);
+    else
+        lai_project(h, s->panels, y, rows, x, count);
+    for (i = 0; h->layer->feature == LA_FEATURE_FAVOR && i < count; ++i) {
+        max[i] = key ? s->maximum : -HUGE_VALF;
+        if (h->layer->favor_kernel == LA_FAVOR_RELU)
+            lai_favor_relu(h, y + i * rows);
+        else
+            lai_favor_exp(h, y + i * rows, x.at + i * x.step, max + i);
+        s->maximum = key ? max[i] : s->maximum;
+    }
+}
+
+/* Features of `count` tokens from t on, of the keys, the queries or both. The identity is the
+ * input itself; anything else goes to scratch. */
+static void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t count, int keys,
+                    int queries, lai_mapped *y) {
+    const int64_t rows = LAI_ROUND16(h->features);
+    float *at = s->scratch;
+    int64_t m;
+    y->k = h->k;
+    y->q = h->q;
+    y->k.at += t * y->k.step;
+    y->q.at += t * y->q.step;
+    y->q_next = h->q_next;
+    y->count = count;
+    y->k_max = at;
+    y->q_max = at + count;
+    if (h->layer->feature == LA_FEATURE_IDENTITY && h->layer->l2_mode == LA_L2_OFF) return;
+    at += (h->queries + 1) * count;
+    if (keys) {
+        lai_map_rows(h, s, at, y->k, t, count, y->k_max, 1);
+        y->k.at = at;
+        y->k.step = rows;
+    }
+    at += count * rows;
+    for (m = 0; queries && m < h->queries; ++m, y->q.at += h->q_next)
+        lai_map_rows(h, s, at + m * count * rows, y->q, t, count, y->q_max + m * count, 0);
+    if (queries) {
+        y->q.at = at;
+        y->q.step = rows;
+        y->q_next = count * rows;
+    }
+}
+
+/* the logarithm that FAVOR+ leaves out of the denominator of query head m at the block's token i */
+static double lai_left_out(const lai_head *h, const lai_mapped *y, int64_t m, int64_t i) {
+    if (!lai_has_maximum(h->layer)) return 0.0;
+    return (double)y->q_max[m * y->count + i] + (double)y->k_max[i];
+}
+
+/* ---- the state ------------------------------------------------------------------------------- */
+
+/* what FAVOR+ state_in is relative to: -inf where z is all 0, whatever is stored */
+static float lai_first_maximum(const lai_head *h) {
+    const float *z = h->state_in ? h->state_in + h->features * h->dim_v : NULL;
+    int64_t i;
+    for (i = 0; z && i < h->features; ++i)
+        if (!(z[i] == 0.0f)) return z[h->features];
+    return -HUGE_VALF;
+}
+
+static void lai_begin_stream(const lai_head *h, lai_stream *s, float *scratch, float *panels) {
+    s->scratch = scratch;
+    s->panels = h->projection ? panels : NULL;
+    s->maximum = lai_has_maximum(h->layer) ? lai_first_maximum(h) : 0.0f;
+    if (s->panels) lai_pack_projection(h, panels);
+}
+
+/* what a key's maximum does to the state before it: exp of this; also where there was nothing yet
+ */
+static double lai_shift(const lai_head *h, float before, float now) {
+    return lai_has_maximum(h->layer) && before != now ? (double)before - (double)now : 0.0;
+}
+
+static void lai_load_z(const lai_head *h, float *z) {
+    const float *from = h->state_in ? h->state_in + h->features * h->dim_v : NULL;
+    int64_t i;
+    for (i = 0; h->normalised && i < LAI_ROUND16(h->features); ++i)
+        z[i] = from && i < h->features ? from[i] : 0.0f;
+}
+
+static void lai_store_z(const lai_head *h, const float *z, const lai_stream *s) {
+    float *to = h->state_out ? h->state_out + h->features * h->dim_v : NULL;
+    int64_t i;
+    for (i = 0; h->normalised && to && i < h->features; ++i) to[i] = z[i];
+    if (to && lai_has_maximum(h->layer)) to[h->features] = s->maximum;
+}
+
+/* panels of 16 columns, [features][16] each */
 static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
-    return panels + (column - h->first) * h->dim_k;
+    return panels + (column - h->first) * h->features;
 }
 
 static void lai_load_panels(const lai_head *h, float *panels) {
-    const int64_t end = h->first + h->columns, n = h->dim_k;
+    const int64_t end = h->first + h->columns, n = h->features;
     int64_t c, i, j;
     for (c = h->first; c < end; c += 16) {
         float *S = lai_panel(h, panels, c);
@@ -1466,20 +1889,16 @@ static void lai_load_panels(const lai_head *h, float *panels) {
     }
 }
 
-static void lai_store_panels(const lai_head *h, float *panels, float factor) {
-    const int64_t end = h->first + h->columns, n = h->dim_k;
+static void lai_store_panels(const lai_head *h, float *panels) {
+    const int64_t end = h->first + h->columns, n = h->features;
     int64_t c, i, j;
-    if (!h->state_out) return;
-    for (c = h->first; c < end; c += 16) {
+    for (c = h->first; h->state_out && c < end; c += 16) {
         const float *S = lai_panel(h, panels, c);
         const int64_t cols = LAI_MIN(end - c, 16);
-        if (h->layout == LA_KV)
-            for (i = 0; i < n; ++i)
-                lai_store_n(h->state_out + i * h->dim_v + c,
-                            lai_mul(lai_set(factor), lai_load(S + 16 * i)), cols);
-        else
-            for (j = 0; j < cols; ++j)
-                for (i = 0; i < n; ++i) h->state_out[(c + j) * n + i] = factor * S[16 * i + j];
+        for (i = 0; h->layout == LA_KV && i < n; ++i)
+            lai_store_n(h->state_out + i * h->dim_v + c, lai_load(S + 16 * i), cols);
+        for (j = 0; h->layout == LA_VK && j < cols; ++j)
+            for (i = 0; i < n; ++i) h->state_out[(c + j) * n + i] = S[16 * i + j];
     }
 }
 
@@ -1504,149 +1923,332 @@ LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_
  *     u_a = beta_a (v_a - A S0^T k_a)              (additive: beta v)
  *     u_b = beta_b (v_b - AB S0^T k_b - B (k_b . k_a) u_a)
  *
- * The panel holds S / G: a decay only changes G, and the scalars around the pass: reads are
- * multiplied by G, writes divided. G is exp of a running sum of gates in double, so that nothing
- * accumulates; when it would leave [1e-7, 1e7] (1e30 / 1e-7 is still a float) the pass multiplies
- * S and G becomes 1. Whether it does depends on b, but it only concerns the new state: o_a never
- * does. */
+ * The panel holds S / G: a decay only changes G, and the numbers around the pass: reads are
+ * multiplied by G, writes divided. G is exp of a running sum of gates that loses nothing (a
+ * double; for decay per channel, where G is a vector over the rows, a pair of floats), so that
+ * nothing accumulates. When it would leave [1e-7, 1e7] (1e30 / 1e-7 is still a float) the pass
+ * multiplies S and G becomes 1. Whether it does depends on b, but it only concerns the new state:
+ * o_a never does. */
 
 typedef struct lai_pair_info {
-    float read[2], late[2]; /* decay up to a and b, as a product of two factors */
-    float write[2], write_late;
+    float read[2], late[2];     /* decay up to a and b, as a product of two factors */
+    float write[2], write_late; /* factors of u_a and u_b */
     float rho[2];
     float kk; /* B (k_b . k_a) */
     int rescale;
 } lai_pair_info;
 
+/* for each query head: its dot products with the pair's own keys, and the factors of what it
+ * reads */
+typedef struct lai_pair_query {
+    float aa, ba, bb, read[2];
+} lai_pair_query;
+
 typedef struct lai_pairs {
-    float *panels, *K, *Q, *dots, *predicted, *scratch, *zeros;
+    float *panels, *K, *Q, *R, *rho, *predicted, *zeros, *z;
+    float *sum, *rest; /* ln G of decay per channel: [rows] each */
     lai_pair_info *info;
+    lai_pair_query *query;
+    lai_stream stream;
     int64_t rows, count;
-    double sum; /* ln G */
+    double log_scale; /* ln G of one decay for all rows */
 } lai_pairs;
 
-/* the float arguments (x, lo) and the number of factors for exp of a double */
-static int lai_split(double g, float *x, float *lo) {
-    const int deep = g < LAI_DEEP;
-    if (deep) g *= 0.5;
-    *x = (float)g;
-    *lo = fabsf(*x) < 200.0f ? (float)(g - (double)*x) : 0.0f;
-    return deep;
+/* the gate of token t, with what FAVOR+ rescales by; 0 beyond the end */
+static double lai_gate(const lai_head *h, const lai_mapped *y, int64_t i, int64_t t, float before) {
+    if (t >= h->keys) return 0.0;
+    return (double)h->log_decay.at[t * h->log_decay.step] +
+           (lai_has_maximum(h->layer) ? lai_shift(h, i > 0 ? y->k_max[i - 1] : before, y->k_max[i])
+                                      : 0.0);
 }
 
-static void lai_pair_decays(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
-    float x[3 * LAI_RING] = {0}, lo[3 * LAI_RING] = {0}, y[3 * LAI_RING];
+static void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_mapped *y, float before,
+                            int64_t first, int64_t end) {
+    float x[3 * LAI_RING] = {0}, lo[3 * LAI_RING] = {0}, e[3 * LAI_RING];
     int deep[3 * LAI_RING], j;
     int64_t p;
     for (p = first, j = 0; p < end; ++p, ++j) {
-        const float *gate = h->log_decay.at + 2 * p * h->log_decay.step;
-        const double A = (double)gate[0];
-        const double B = 2 * p + 1 < h->tokens ? (double)gate[h->log_decay.step] : 0.0;
-        const double a = c->sum + A, b = a + B;
+        const double A = lai_gate(h, y, 2 * (p - first), 2 * p, before);
+        const double B = lai_gate(h, y, 2 * (p - first) + 1, 2 * p + 1, before);
+        const double a = c->log_scale + A, b = a + B;
         lai_pair_info *info = c->info + p % LAI_RING;
-        info->rescale = fabs(a) > LAI_WINDOW || fabs(b) > LAI_WINDOW;
-        c->sum = info->rescale ? 0.0 : b;
+        info->rescale = fabs(a) > LAI_WINDOW || fabs(b) > LAI_WINDOW ? LAI_ONCE : LAI_KEEP;
+        c->log_scale = info->rescale ? 0.0 : b;
         deep[j] = lai_split(a, x + j, lo + j);
         deep[LAI_RING + j] = lai_split(b, x + LAI_RING + j, lo + LAI_RING + j);
         deep[2 * LAI_RING + j] = lai_split(B, x + 2 * LAI_RING + j, lo + 2 * LAI_RING + j);
     }
-    lai_exp_n(y, x, lo, 3 * LAI_RING);
+    lai_exp_n(e, x, lo, 3 * LAI_RING);
     for (p = first, j = 0; p < end; ++p, ++j) {
         lai_pair_info *info = c->info + p % LAI_RING;
-        const float B = y[2 * LAI_RING + j], B_late = deep[2 * LAI_RING + j] ? B : 1.0f;
-        info->read[0] = y[j];
-        info->late[0] = deep[j] ? y[j] : 1.0f;
-        info->read[1] = info->rho[0] = y[LAI_RING + j];
-        info->late[1] = info->rho[1] = deep[LAI_RING + j] ? y[LAI_RING + j] : 1.0f;
-        info->rescale += info->rescale && deep[LAI_RING + j];
-        info->write[0] = info->rescale ? B : 1.0f / info->read[0];
-        info->write[1] = info->rescale ? 1.0f : 1.0f / info->read[1];
+        const float a = e[j], b = e[LAI_RING + j], B = e[2 * LAI_RING + j];
+        const float B_late = deep[2 * LAI_RING + j] ? B : 1.0f;
+        info->read[0] = a;
+        info->late[0] = deep[j] ? a : 1.0f;
+        info->read[1] = info->rho[0] = b;
+        info->late[1] = info->rho[1] = deep[LAI_RING + j] ? b : 1.0f;
+        if (info->rescale && deep[LAI_RING + j]) info->rescale = LAI_TWICE;
+        info->write[0] = info->rescale ? B : 1.0f / a;
+        info->write[1] = info->rescale ? 1.0f : 1.0f / b;
         info->write_late = info->rescale ? B_late : 1.0f;
         info->kk = B * B_late;
     }
 }
 
-/* coefficients [rows][2] and the dot products of pair p; info->kk holds B before and B k_b.k_a
- * after */
-static void lai_pair_coefficients(const lai_head *h, lai_pairs *c, int64_t p, const float *ka,
-                                  const float *kb, const float *qa, const float *qb,
-                                  int64_t qa_next, int64_t qb_next) {
-    const int64_t slot = p % LAI_RING, n = h->dim_k;
-    lai_pair_info *info = c->info + slot;
-    const float B = info->kk;
-    float *K = c->K + slot * 2 * c->rows, s[4];
-    int64_t m, i;
-    for (m = 0; m < h->queries; ++m, qa += qa_next, qb += qb_next) {
-        float *Q = c->Q + (slot * h->queries + m) * 2 * c->rows;
-        float *dots = c->dots + (slot * h->queries + m) * 4;
-        lai_v aa = lai_zero(), ba = aa, bb = aa, kk = aa;
-        for (i = 0; i < n; i += 16) {
-            const lai_v xka = lai_load_n(ka + i, n - i), xkb = lai_load_n(kb + i, n - i);
-            const lai_v xqa = lai_load_n(qa + i, n - i), xqb = lai_load_n(qb + i, n - i);
-            lai_store_zip(K + 2 * i, xka, xkb);
-            lai_store_zip(Q + 2 * i, xqa, xqb);
-            aa = lai_fma(xqa, xka, aa);
-            ba = lai_fma(xqb, xka, ba);
-            bb = lai_fma(xqb, xkb, bb);
-            kk = lai_fma(xkb, xka, kk);
-        }
-        lai_sum4(s, aa, ba, bb, kk);
-        dots[0] = h->scale * s[0];
-        dots[1] = h->scale * s[1] * B;
-        dots[2] = h->scale * s[2];
-        info->kk = s[3] * B;
+/* the rows of one pair; a missing second token is zeros */
+typedef struct lai_pair_rows {
+    const float *ka, *kb, *qa, *qb;
+    int64_t qa_next, qb_next;
+} lai_pair_rows;
+
+/* sums of a query head's products with the pair's keys and with z */
+typedef struct lai_pair_dots {
+    float aa, ba, bb, za, zb;
+} lai_pair_dots;
+
+/* the sums with scale, decay and the denominators of a and b; i is a's place in the block */
+static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const lai_mapped *y,
+                             int64_t i, int64_t m, float B, const lai_pair_dots *s,
+                             lai_pair_query *query) {
+    const float scale = h->layer->feature == LA_FEATURE_FAVOR ? 1.0f : h->layer->scale;
+    query->aa = scale * s->aa;
+    query->ba = scale * s->ba * B;
+    query->bb = scale * s->bb;
+    query->read[0] = scale * info->read[0];
+    query->read[1] = scale * info->read[1];
+    if (h->normalised) {
+        const int second = i + 1 < y->count;
+        const float a = query->read[0] * (s->za * info->late[0]) + query->aa;
+        const float b = query->read[1] * (s->zb * info->late[1]) + query->ba + query->bb;
+        const float ia = lai_inverse(h, a, lai_left_out(h, y, m, i));
+        const float ib = second ? lai_inverse(h, b, lai_left_out(h, y, m, i + 1)) : 0.0f;
+        query->aa *= ia;
+        query->read[0] *= ia;
+        query->ba *= ib;
+        query->bb *= ib;
+        query->read[1] *= ib;
     }
 }
 
+/* Coefficients of a pair under one decay for all rows: plain features; z is held like S. info->kk
+ * holds B before and B (k_b . k_a) after. */
+static void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                            int64_t at, const lai_pair_rows *x) {
+    const int64_t slot = p % LAI_RING, n = h->features;
+    lai_pair_info *info = c->info + slot;
+    const float B = info->kk, wa = info->write[0] * info->write_late;
+    float *K = c->K + slot * 2 * c->rows, s[4];
+    lai_v kk = lai_zero();
+    int64_t m, i;
+    for (i = 0; i < n; i += 16) {
+        const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
+        lai_store_zip(K + 2 * i, ka, kb);
+        kk = lai_fma(kb, ka, kk);
+    }
+    info->kk = h->delta ? lai_sum(kk) * B : 0.0f;
+    for (m = 0; m < h->queries; ++m) {
+        const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
+        float *Q = c->Q + (slot * h->queries + m) * 2 * c->rows;
+        lai_v aa = lai_zero(), ba = aa, bb = aa, za = aa, zb = aa;
+        lai_pair_dots dots;
+        for (i = 0; i < n; i += 16) {
+            const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
+            const lai_v va = lai_load_n(qa + i, n - i), vb = lai_load_n(qb + i, n - i);
+            lai_store_zip(Q + 2 * i, va, vb);
+            aa = lai_fma(va, ka, aa);
+            ba = lai_fma(vb, ka, ba);
+            bb = lai_fma(vb, kb, bb);
+            if (h->normalised) {
+                za = lai_fma(va, lai_load(c->z + i), za);
+                zb = lai_fma(vb, lai_load(c->z + i), zb);
+            }
+        }
+        lai_sum4(s, aa, ba, bb, za);
+        dots.aa = s[0], dots.ba = s[1], dots.bb = s[2], dots.za = s[3];
+        dots.zb = h->normalised ? lai_sum(zb) : 0.0f;
+        lai_finish_query(h, info, y, at, m, B, &dots, c->query + slot * h->queries + m);
+    }
+    for (i = 0; h->normalised && i < n; i += 16) {
+        lai_v z = lai_load(c->z + i);
+        if (info->rescale) z = lai_mul(lai_mul(z, lai_set(info->rho[0])), lai_set(info->rho[1]));
+        z = lai_fma1(wa, lai_load_n(x->ka + i, n - i), z);
+        lai_store(c->z + i, lai_fma1(info->write[1], lai_load_n(x->kb + i, n - i), z));
+    }
+}
+
+/* s + x with the rounding error added to *rest */
+LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
+    const lai_v t = lai_add(s, x), part = lai_sub(t, s);
+    *rest = lai_add(*rest, lai_add(lai_sub(s, lai_sub(t, part)), lai_sub(x, part)));
+    return t;
+}
+
+/* The running sums of 16 rows' gates up to a and b, and the gates of b. */
+typedef struct lai_row_gates {
+    lai_v a, b, a_rest, b_rest, B;
+} lai_row_gates;
+
+LAI_INLINE lai_row_gates lai_load_row_gates(const lai_head *h, const lai_pairs *c, int64_t p,
+                                            int64_t i) {
+    const float *at = h->log_decay.at + 2 * p * h->log_decay.step + i;
+    const lai_v never = lai_set(LAI_NEVER);
+    lai_row_gates g;
+    g.a_rest = lai_load(c->rest + i);
+    g.a = lai_max(never, lai_load_n(at, h->features - i));
+    g.a = lai_sum_exactly(lai_load(c->sum + i), g.a, &g.a_rest);
+    g.B = lai_zero();
+    if (2 * p + 1 < h->keys)
+        g.B = lai_max(never, lai_load_n(at + h->log_decay.step, h->features - i));
+    g.b_rest = g.a_rest;
+    g.b = lai_sum_exactly(g.a, g.B, &g.b_rest);
+    return g;
+}
+
+LAI_INLINE lai_v lai_exp(lai_v x, lai_v rest) {
+    lai_v s, e = lai_exp_parts(x, rest, &s);
+    return lai_fma(s, e, s);
+}
+
+/* Decay per channel: G is a vector and goes into the coefficients, which are products and
+ * quotients of features and decays; the numbers around the pass are 1. Keeps exp of the sums up
+ * to a and b, and of b's gates, in decays [3][rows]. */
+static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const lai_pair_rows *x,
+                               float *decays) {
+    const int64_t slot = p % LAI_RING, n = h->features;
+    lai_pair_info *info = c->info + slot;
+    float *K = c->K + slot * 2 * c->rows, *R = c->R + slot * 2 * c->rows,
+          *rho = c->rho + slot * c->rows;
+    lai_v kk = lai_zero(), most = kk;
+    float lanes[16];
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const lai_row_gates g = lai_load_row_gates(h, c, p, i);
+        most = lai_max(most, lai_max(g.a, lai_sub(lai_zero(), g.a)));
+        most = lai_max(most, lai_max(g.b, lai_sub(lai_zero(), g.b)));
+    }
+    lai_store(lanes, most);
+    info->rescale = (double)lai_largest(lanes, 16, 0) > LAI_WINDOW ? LAI_ROWS : LAI_KEEP;
+    for (i = 0; i < n; i += 16) {
+        const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
+        const lai_row_gates g = lai_load_row_gates(h, c, p, i);
+        const lai_v a = lai_exp(g.a, g.a_rest), b = lai_exp(g.b, g.b_rest),
+                    B = lai_exp(g.B, lai_zero());
+        const lai_v ka_late = lai_mul(ka, B);
+        lai_store(decays + i, a);
+        lai_store(decays + c->rows + i, b);
+        lai_store(decays + 2 * c->rows + i, B);
+        lai_store(rho + i, b);
+        lai_store_zip(R + 2 * i, lai_mul(ka, a), lai_mul(kb, b));
+        if (info->rescale)
+            lai_store_zip(K + 2 * i, ka_late, kb);
+        else
+            lai_store_zip(K + 2 * i, lai_div(ka, a), lai_div(kb, b));
+        lai_store(c->sum + i, info->rescale ? lai_zero() : g.b);
+        lai_store(c->rest + i, info->rescale ? lai_zero() : g.b_rest);
+        kk = lai_fma(kb, ka_late, kk);
+    }
+    info->kk = lai_sum(kk);
+}
+
+static void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                          int64_t at, const lai_pair_rows *x, float *decays) {
+    const int64_t slot = p % LAI_RING, n = h->features;
+    lai_pair_info *info = c->info + slot;
+    const float *K = c->K + slot * 2 * c->rows, *rho = c->rho + slot * c->rows;
+    float s[4];
+    int64_t m, i;
+    info->read[0] = info->read[1] = info->late[0] = info->late[1] = 1.0f;
+    info->write[0] = info->write[1] = info->write_late = 1.0f;
+    lai_pair_wide_keys(h, c, p, x, decays);
+    for (m = 0; m < h->queries; ++m) {
+        const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
+        float *Q = c->Q + (slot * h->queries + m) * 2 * c->rows;
+        lai_v aa = lai_zero(), ba = aa, bb = aa, za = aa, zb = aa;
+        lai_pair_dots dots;
+        for (i = 0; i < n; i += 16) {
+            const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
+            const lai_v va = lai_load_n(qa + i, n - i), vb = lai_load_n(qb + i, n - i);
+            const lai_v ra = lai_mul(va, lai_load(decays + i));
+            const lai_v rb = lai_mul(vb, lai_load(decays + c->rows + i));
+            lai_store_zip(Q + 2 * i, ra, rb);
+            aa = lai_fma(va, ka, aa);
+            ba = lai_fma(vb, lai_mul(ka, lai_load(decays + 2 * c->rows + i)), ba);
+            bb = lai_fma(vb, kb, bb);
+            if (h->normalised) {
+                za = lai_fma(ra, lai_load(c->z + i), za);
+                zb = lai_fma(rb, lai_load(c->z + i), zb);
+            }
+        }
+        lai_sum4(s, aa, ba, bb, za);
+        dots.aa = s[0], dots.ba = s[1], dots.bb = s[2], dots.za = s[3];
+        dots.zb = h->normalised ? lai_sum(zb) : 0.0f;
+        lai_finish_query(h, info, y, at, m, 1.0f, &dots, c->query + slot * h->queries + m);
+    }
+    for (i = 0; h->normalised && i < n; ++i)
+        c->z[i] = c->z[i] * (info->rescale ? rho[i] : 1.0f) + (K[2 * i] + K[2 * i + 1]);
+}
+
 static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
-    lai_rows k, q;
-    int64_t q_next, p;
-    const int64_t count = LAI_MIN(2 * end, h->tokens) - 2 * first;
+    const int64_t count = LAI_MIN(2 * end, h->keys) - 2 * first;
+    const float before = c->stream.maximum;
+    lai_mapped y;
+    int64_t p;
     if (first == end) return;
-    lai_pair_decays(h, c, first, end);
-    lai_features(h, 2 * first, count, c->scratch, &k, &q, &q_next);
-    for (p = first; p < end; ++p, k.at += 2 * k.step, q.at += 2 * q.step) {
-        const int both = 2 * p + 1 < h->tokens;
-        lai_pair_coefficients(h, c, p, k.at, both ? k.at + k.step : c->zeros, q.at,
-                              both ? q.at + q.step : c->zeros, q_next, both ? q_next : 0);
+    lai_map(h, &c->stream, 2 * first, count, 1, h->queries > 0, &y);
+    if (!h->decay_wide) lai_pair_decays(h, c, &y, before, first, end);
+    for (p = first; p < end; ++p) {
+        const int64_t i = 2 * (p - first);
+        const int both = i + 1 < count;
+        lai_pair_rows x;
+        x.ka = y.k.at + i * y.k.step;
+        x.kb = both ? x.ka + y.k.step : c->zeros;
+        x.qa = y.q.at + i * y.q.step;
+        x.qb = both ? x.qa + y.q.step : c->zeros;
+        x.qa_next = y.q_next;
+        x.qb_next = both ? y.q_next : 0;
+        if (h->decay_wide)
+            lai_pair_wide(h, c, &y, p, i, &x, c->zeros + c->rows);
+        else
+            lai_pair_narrow(h, c, &y, p, i, &x);
     }
 }
 
 /* o_a and o_b of one query head, from what the pass read (o) and the tokens' own writes (u) */
-LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_info *info, const float *dots,
-                                int64_t query, int64_t t, int64_t column, int64_t cols,
-                                const float *o, lai_v ua, lai_v ub) {
-    const lai_v read_a = lai_set(h->scale * info->read[0]),
-                read_b = lai_set(h->scale * info->read[1]);
+LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_info *info,
+                                const lai_pair_query *query, int64_t m, int64_t t, int64_t column,
+                                int64_t cols, const float *o, lai_v ua, lai_v ub) {
     lai_v oa = lai_mul(lai_load(o), lai_set(info->late[0]));
     lai_v ob = lai_mul(lai_load(o + 16), lai_set(info->late[1]));
-    oa = lai_fma(read_a, oa, lai_mul(lai_set(dots[0]), ua));
-    lai_store_n(lai_output(h, query, t, column), oa, cols);
-    if (t + 1 == h->tokens) return;
-    ob = lai_fma(read_b, ob, lai_mul(lai_set(dots[1]), ua));
-    ob = lai_fma1(dots[2], ub, ob);
-    lai_store_n(lai_output(h, query, t + 1, column), ob, cols);
+    oa = lai_fma1(query->read[0], oa, lai_mul(lai_set(query->aa), ua));
+    lai_store_n(lai_output(h, m, t, column), oa, cols);
+    if (t + 1 == h->keys) return;
+    ob = lai_fma1(query->read[1], ob, lai_mul(lai_set(query->ba), ua));
+    ob = lai_fma1(query->bb, ub, ob);
+    lai_store_n(lai_output(h, m, t + 1, column), ob, cols);
 }
 
 /* What later steps will read and write, asked for evenly, one panel's share a step: rows are
  * short and far apart, so hardware does not foresee them. v and out four pairs ahead, q and k a
  * ring ahead. */
 static void lai_pair_prefetch(const lai_head *h, int64_t t, int64_t column) {
-    const int64_t soon = t + 8, later = t + 2 * LAI_RING, last = h->tokens - 1;
+    const int64_t soon = t + 8, later = t + 2 * LAI_RING, last = h->keys - 1;
     int64_t i;
     if (soon < last) {
         LAI_PREFETCH(h->v.at + soon * h->v.step + column);
         LAI_PREFETCH(h->v.at + (soon + 1) * h->v.step + column);
-        LAI_PREFETCH_WRITE(lai_output(h, 0, soon, column));
-        LAI_PREFETCH_WRITE(lai_output(h, 0, soon + 1, column));
+        if (h->queries > 0) {
+            LAI_PREFETCH_WRITE(lai_output(h, 0, soon, column));
+            LAI_PREFETCH_WRITE(lai_output(h, 0, soon + 1, column));
+        }
     }
-    if (later < last)
-        for (i = column - h->first; i < h->dim_k; i += h->columns) {
-            LAI_PREFETCH(h->k.at + later * h->k.step + i);
-            LAI_PREFETCH(h->k.at + (later + 1) * h->k.step + i);
+    for (i = column - h->first; later < last && i < h->dim_k; i += h->columns) {
+        LAI_PREFETCH(h->k.at + later * h->k.step + i);
+        LAI_PREFETCH(h->k.at + (later + 1) * h->k.step + i);
+        if (h->queries > 0) {
             LAI_PREFETCH(h->q.at + later * h->q.step + i);
             LAI_PREFETCH(h->q.at + (later + 1) * h->q.step + i);
         }
+    }
 }
 
 /* what the pair writes into one panel; r is what the state predicts for its keys (delta rules) */
@@ -1657,7 +2259,7 @@ static void lai_pair_values(const lai_head *h, const lai_pair_info *info, const 
         a = lai_fnma(lai_set(info->read[0]), lai_mul(lai_load(r), lai_set(info->late[0])), a);
     *ua = lai_mul(a, lai_beta(h, t, column, cols));
     *ub = lai_zero();
-    if (t + 1 == h->tokens) return;
+    if (t + 1 == h->keys) return;
     b = lai_value(h, t + 1, column, cols);
     if (h->delta) {
         b = lai_fnma(lai_set(info->read[1]), lai_mul(lai_load(r + 16), lai_set(info->late[1])), b);
@@ -1669,11 +2271,12 @@ static void lai_pair_values(const lai_head *h, const lai_pair_info *info, const 
 /* one pair, one panel */
 static void lai_pair_step(const lai_head *h, lai_pairs *c, int64_t p, int64_t column) {
     const int64_t slot = p % LAI_RING, next = p + 1 < c->count ? (p + 1) % LAI_RING : slot;
-    const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), n = h->dim_k, t = 2 * p;
+    const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), n = h->features, t = 2 * p;
     const lai_pair_info *info = c->info + slot;
-    const float *K = c->K + slot * 2 * c->rows, *R = c->K + next * 2 * c->rows;
-    const float *Q = c->Q + slot * h->queries * 2 * c->rows,
-                *dots = c->dots + slot * h->queries * 4;
+    const lai_pair_query *query = c->query + slot * h->queries;
+    const float *K = c->K + slot * 2 * c->rows, *R = c->R + next * 2 * c->rows;
+    const float *Q = h->queries > 0 ? c->Q + slot * h->queries * 2 * c->rows : K;
+    const float *rho = h->decay_wide ? c->rho + slot * c->rows : info->rho;
     float *S = lai_panel(h, c->panels, column), *r = c->predicted + 2 * (column - h->first);
     float u[32], o[32];
     lai_v ua, ub, oa, ob;
@@ -1684,12 +2287,12 @@ static void lai_pair_step(const lai_head *h, lai_pairs *c, int64_t p, int64_t co
         lai_read2(S, 16, Q + m * 2 * c->rows, 2, n, &oa, &ob);
         lai_store(o, oa);
         lai_store(o + 16, ob);
-        lai_pair_output(h, info, dots + 4 * m, m, t, column, cols, o, ua, ub);
+        lai_pair_output(h, info, query + m, m, t, column, cols, o, ua, ub);
     }
     lai_store(u, lai_mul(lai_mul(ua, lai_set(info->write[0])), lai_set(info->write_late)));
     lai_store(u + 16, lai_mul(ub, lai_set(info->write[1])));
-    lai_pair_passes[h->delta][info->rescale](S, n, Q, K, R, info->rho, u, o, r);
-    lai_pair_output(h, info, dots, 0, t, column, cols, o, ua, ub);
+    lai_pair_passes[h->delta][info->rescale](S, n, Q, K, R, rho, u, o, r);
+    if (h->queries > 0) lai_pair_output(h, info, query, 0, t, column, cols, o, ua, ub);
 }
 
 /* Pairs first .. end - 1 over all panels, two panels at a time: the one hides the other's
@@ -1703,63 +2306,183 @@ static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64
                 lai_pair_step(h, c, p, column);
 }
 
-LAI_NOINLINE void lai_run_pairs(const lai_head *h) {
-    const int64_t rows = LAI_ROUND16(h->dim_k), columns = LAI_ROUND16(h->columns);
-    lai_pairs c;
-    int64_t p, end, prepared, column;
-    c.rows = rows;
-    c.count = (h->tokens + 1) / 2;
-    c.sum = 0.0;
-    c.panels = h->work;
-    c.K = c.panels + columns * h->dim_k;
-    c.Q = c.K + LAI_RING * 2 * rows;
-    c.scratch = c.Q + LAI_RING * 2 * rows * h->queries;
-    c.zeros = c.scratch + LAI_RING * 2 * rows * (h->queries + 1);
-    c.predicted = c.zeros + rows;
-    c.dots = c.predicted + 2 * columns;
-    c.info = (lai_pair_info *)(void *)(c.dots + LAI_RING * 4 * h->queries);
-    memset(c.zeros, 0, (size_t)rows * sizeof *c.zeros);
-    lai_load_panels(h, c.panels);
-    prepared = LAI_MIN(LAI_RING, c.count);
-    lai_prepare_pairs(h, &c, 0, prepared);
-    for (column = 0; h->delta && c.count && column < columns; column += 16) {
-        lai_v ra, rb;
-        lai_read2(c.panels + column * h->dim_k, 16, c.K, 2, h->dim_k, &ra, &rb);
-        lai_store(c.predicted + 2 * column, ra);
-        lai_store(c.predicted + 2 * column + 16, rb);
+/* multiply S and z by G */
+static void lai_settle_pairs(const lai_head *h, lai_pairs *c) {
+    float G = (float)exp(c->log_scale);
+    int64_t i, column;
+    for (i = 0; i < h->features; ++i) {
+        if (h->decay_wide) G = (float)exp((double)c->sum[i] + (double)c->rest[i]);
+        for (column = 0; column < h->columns; column += 16) {
+            float *S = c->panels + column * h->features + 16 * i;
+            lai_store(S, lai_mul(lai_set(G), lai_load(S)));
+        }
+        if (h->normalised) c->z[i] *= G;
     }
-    for (p = 0; p < c.count; p = end) {
-        end = prepared < c.count ? prepared - 1 : c.count;
-        lai_pair_block(h, &c, p, end);
-        lai_prepare_pairs(h, &c, prepared, LAI_MIN(end + LAI_RING, c.count));
-        prepared = LAI_MIN(end + LAI_RING, c.count);
-    }
-    lai_store_panels(h, c.panels, (float)exp(c.sum));
 }
 
-/* ---- gates of the forms that apply them token by token --------------------------------------- */
+/* lay out the workspace; returns its end */
+static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
+    const int64_t rows = LAI_ROUND16(h->features), columns = LAI_ROUND16(h->columns);
+    const int64_t block = 2 * LAI_RING;
+    float *at = h->work;
+    c->rows = rows;
+    c->panels = at, at += columns * h->features;
+    c->K = at, at += block * rows;
+    c->Q = at, at += block * rows * h->queries;
+    c->R = h->decay_wide ? at : c->K, at += block * rows;
+    c->rho = at, at += LAI_RING * rows;
+    c->zeros = at, at += 4 * rows; /* and three rows of decays behind the zeros */
+    c->z = at, at += rows;
+    c->sum = at, at += rows;
+    c->rest = at, at += rows;
+    c->predicted = at, at += 2 * columns;
+    c->info = (lai_pair_info *)(void *)at, at += 16 * LAI_RING;
+    c->query = (lai_pair_query *)(void *)at, at += 5 * LAI_RING * h->queries;
+    memset(c->zeros, 0, (size_t)rows * sizeof *at);
+    memset(c->z, 0, (size_t)rows * 3 * sizeof *at);
+    return at;
+}
 
-/* Gates of `count` <= 16 tokens from t on, as lai_decay wants them. Where twice[i] is set the
- * gate is so strong that no float holds it, though its effect on a large state is an ordinary
- * number: value[i] then stands for half of it, and acts twice. */
-typedef struct lai_gate_block {
-    float value[16], step[16];
-    int twice[16];
-} lai_gate_block;
-
-static void lai_gates(const lai_head *h, int64_t t, int64_t count, lai_gate_block *b) {
-    float g[16] = {0};
-    lai_v e, s, step;
-    int i;
-    for (i = 0; i < (int)count; ++i) {
-        g[i] = h->log_decay.at[(t + i) * h->log_decay.step];
-        b->twice[i] = (double)g[i] < LAI_DEEP;
-        g[i] *= b->twice[i] ? 0.5f : 1.0f;
+static void lai_absorb_pairs(const lai_head *h, lai_pairs *c) {
+    int64_t p, end, column, prepared = LAI_MIN(LAI_RING, c->count);
+    lai_prepare_pairs(h, c, 0, prepared);
+    for (column = 0; h->delta && c->count && column < h->columns; column += 16) {
+        lai_v ra, rb;
+        lai_read2(c->panels + column * h->features, 16, c->R, 2, h->features, &ra, &rb);
+        lai_store(c->predicted + 2 * column, ra);
+        lai_store(c->predicted + 2 * column + 16, rb);
     }
-    e = lai_exp_parts(lai_load(g), lai_zero(), &s);
-    step = lai_greater(lai_load(g), lai_set(-0.5f));
-    lai_store(b->value, lai_fma(s, e, lai_add(s, lai_keep(lai_set(-1.0f), step))));
-    lai_store(b->step, step);
+    for (p = 0; p < c->count; p = end) {
+        end = prepared < c->count ? prepared - 1 : c->count;
+        lai_pair_block(h, c, p, end);
+        lai_prepare_pairs(h, c, prepared, LAI_MIN(end + LAI_RING, c->count));
+        prepared = LAI_MIN(end + LAI_RING, c->count);
+    }
+}
+
+static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
+    float *scratch = lai_layout_pairs(h, c);
+    c->count = (h->keys + 1) / 2;
+    c->log_scale = 0.0;
+    lai_begin_stream(h, &c->stream, scratch,
+                     scratch + lai_scratch_floats(c->rows, h->queries, 2 * LAI_RING));
+    lai_load_panels(h, c->panels);
+    lai_load_z(h, c->z);
+}
+
+static void lai_end_pairs(const lai_head *h, lai_pairs *c) {
+    lai_settle_pairs(h, c);
+    lai_store_panels(h, c->panels);
+    lai_store_z(h, c->z, &c->stream);
+}
+
+LAI_NOINLINE void lai_run_pairs(const lai_head *h) {
+    lai_pairs c;
+    lai_begin_pairs(h, &c);
+    lai_absorb_pairs(h, &c);
+    lai_end_pairs(h, &c);
+}
+
+/* ---- bidirectional ------------------------------------------------------------------------------
+ *
+ * All keys for all queries: the pair pass without queries makes the state, then each query reads
+ * it. The forms do not differ; with no keys it is a read-only query of state_in. */
+
+static void lai_read_pair(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t t,
+                          int64_t i, int64_t m) {
+    const int64_t n = h->features, both = i + 1 < y->count;
+    const float *qa = y->q.at + m * y->q_next + i * y->q.step,
+                *qb = both ? qa + y->q.step : c->zeros;
+    const float scale = h->layer->feature == LA_FEATURE_FAVOR ? 1.0f : h->layer->scale;
+    const float za = scale * lai_dot(qa, c->z, n), zb = scale * lai_dot(qb, c->z, n);
+    const float a = scale * lai_inverse(h, za, lai_left_out(h, y, m, i));
+    const float b = both ? scale * lai_inverse(h, zb, lai_left_out(h, y, m, i + 1)) : 0.0f;
+    int64_t column;
+    for (column = 0; column < n; column += 16)
+        lai_store_zip(c->K + 2 * column, lai_load_n(qa + column, n - column),
+                      lai_load_n(qb + column, n - column));
+    for (column = h->first; column < h->first + h->columns; column += 16) {
+        const int64_t cols = LAI_MIN(h->first + h->columns - column, 16);
+        lai_v oa, ob;
+        lai_read2(lai_panel(h, c->panels, column), 16, c->K, 2, n, &oa, &ob);
+        lai_store_n(lai_output(h, m, t, column), lai_mul(lai_set(a), oa), cols);
+        if (both) lai_store_n(lai_output(h, m, t + 1, column), lai_mul(lai_set(b), ob), cols);
+    }
+}
+
+LAI_NOINLINE void lai_run_bidirectional(const lai_head *h) {
+    lai_head keys = *h;
+    lai_pairs c;
+    int64_t t, i, m, count;
+    keys.queries = 0;
+    lai_begin_pairs(h, &c);
+    lai_absorb_pairs(&keys, &c);
+    lai_end_pairs(h, &c);
+    for (t = 0; t < h->tokens; t += count) {
+        lai_mapped y;
+        count = LAI_MIN(2 * LAI_RING, h->tokens - t);
+        lai_map(h, &c.stream, t, count, 0, 1, &y);
+        for (i = 0; i < count; ++i) y.k_max[i] = c.stream.maximum;
+        for (i = 0; i < count; i += 2)
+            for (m = 0; m < h->queries; ++m) lai_read_pair(h, &c, &y, t + i, i, m);
+    }
+}
+
+/* ---- gates of the forms that apply them token by token ------------------------------------------
+ *
+ * A float32 alpha near 1 is wrong by up to 6e-8 in the same direction at every step, x + x
+ * expm1(g) is not: so a gate is a pair of rows for lai_decay, (expm1(g), on) or (exp(g), off). A
+ * gate that is so strong that no float holds it, though its effect on a large state is an
+ * ordinary number, is halved and acts twice. */
+
+typedef struct lai_gate_rows {
+    const float *value, *step; /* [rows] */
+    int times;                 /* 1 or 2 */
+} lai_gate_rows;
+
+/* value and step of 16 rows whose gates are g */
+LAI_INLINE void lai_store_gate(float *value, float *step, lai_v g) {
+    lai_v s, e = lai_exp_parts(g, lai_zero(), &s), on = lai_greater(g, lai_set(-0.5f));
+    lai_store(value, lai_fma(s, e, lai_add(s, lai_keep(lai_set(-1.0f), on))));
+    lai_store(step, on);
+}
+
+/* the gates of token t into room [2][rows]; shift is what FAVOR+ rescales by */
+static lai_gate_rows lai_gates(const lai_head *h, int64_t t, double shift, float *room) {
+    const float *at = h->log_decay.at + t * h->log_decay.step;
+    const int64_t rows = LAI_ROUND16(h->features), n = h->decay_wide ? h->features : 1;
+    const float one = (float)((double)at[0] + shift);
+    lai_gate_rows g;
+    int64_t i;
+    g.value = room;
+    g.step = room + rows;
+    g.times = 1;
+    for (i = 0; i < n; ++i) {
+        const float x = h->decay_wide ? at[i] : one;
+        if (x < (float)LAI_DEEP && x > 3.0f * (float)LAI_DEEP) g.times = 2;
+    }
+    for (i = 0; i < rows; i += 16) {
+        const lai_v x = h->decay_wide ? lai_load_n(at + i, n - i) : lai_set(one);
+        if (i > 0 && !h->decay_wide) {
+            lai_store(room + i, lai_load(room));
+            lai_store(room + rows + i, lai_load(room + rows));
+        } else {
+            lai_store_gate(room + i, room + rows + i, lai_mul(x, lai_set(1.0f / (float)g.times)));
+        }
+    }
+    return g;
+}
+
+LAI_INLINE lai_v lai_decay_row(lai_v x, const lai_gate_rows *g,
+                               int64_t i) { /* one row, many columns */
+    return lai_decay(x, lai_set(g->value[i]), lai_set(g->step[i]));
+}
+LAI_INLINE lai_v lai_decay_rows(lai_v x, const lai_gate_rows *g, int64_t i) { /* 16 rows */
+    return lai_decay(x, lai_load(g->value + i), lai_load(g->step + i));
+}
+static void lai_decay_all(float *x, const lai_gate_rows *g, int64_t rows) {
+    int64_t i;
+    for (i = 0; i < rows; i += 16) lai_store(x + i, lai_decay_rows(lai_load(x + i), g, i));
 }
 
 /* ---- recurrent ----------------------------------------------------------------------------------
@@ -1768,41 +2491,37 @@ static void lai_gates(const lai_head *h, int64_t t, int64_t count, lai_gate_bloc
  * the state where the caller has it. A token's arithmetic is the same at every T, so splitting a
  * sequence over calls changes no bit. */
 
-/* one token's vectors and gate */
+/* one token: its vectors, the key decayed (which reads the state before it is), its gates, and
+ * for each query head the factor of the output */
 typedef struct lai_token {
-    const float *k, *q;
+    const float *k, *k_late, *q, *factor;
     int64_t q_next, t;
-    lai_v gate, step;
+    lai_gate_rows gate;
 } lai_token;
 
 /* S is the state at a block of up to 16 columns, rows of dim_v; read what the key predicts, then
  * decay, write and read in one visit */
+LAI_INLINE lai_v lai_token_row(const lai_token *x, float *S, lai_v u, int64_t i, int64_t cols) {
+    const lai_v s = lai_fma1(x->k[i], u, lai_decay_row(lai_load_n(S, cols), &x->gate, i));
+    lai_store_n(S, s, cols);
+    return s;
+}
 LAI_INLINE void lai_token_columns(const lai_head *h, const lai_token *x, float *S, int64_t column,
                                   int64_t cols) {
-    const int64_t n = h->dim_k, stride = h->dim_v;
-    const lai_v gate = x->gate, step = x->step, scale = lai_set(h->scale);
-    const float *k = x->k, *q = x->q;
-    lai_v u = lai_value(h, x->t, column, cols), y0 = lai_zero(), y1 = y0, s;
+    const int64_t n = h->features, stride = h->dim_v;
+    lai_v u = lai_value(h, x->t, column, cols), y0 = lai_zero(), y1 = y0;
     int64_t i, m;
-    if (h->delta) u = lai_sub(u, lai_decay(lai_read(S, stride, cols, k, n), gate, step));
+    if (h->delta) u = lai_sub(u, lai_read(S, stride, cols, x->k_late, n));
     u = lai_mul(u, lai_beta(h, x->t, column, cols));
     for (i = 0; i + 2 <= n; i += 2) {
-        s = lai_fma1(k[i], u, lai_decay(lai_load_n(S + i * stride, cols), gate, step));
-        lai_store_n(S + i * stride, s, cols);
-        y0 = lai_fma1(q[i], s, y0);
-        s = lai_fma1(k[i + 1], u, lai_decay(lai_load_n(S + (i + 1) * stride, cols), gate, step));
-        lai_store_n(S + (i + 1) * stride, s, cols);
-        y1 = lai_fma1(q[i + 1], s, y1);
+        y0 = lai_fma1(x->q[i], lai_token_row(x, S + i * stride, u, i, cols), y0);
+        y1 = lai_fma1(x->q[i + 1], lai_token_row(x, S + (i + 1) * stride, u, i + 1, cols), y1);
     }
-    if (i < n) {
-        s = lai_fma1(k[i], u, lai_decay(lai_load_n(S + i * stride, cols), gate, step));
-        lai_store_n(S + i * stride, s, cols);
-        y0 = lai_fma1(q[i], s, y0);
-    }
-    lai_store_n(lai_output(h, 0, x->t, column), lai_mul(scale, lai_add(y0, y1)), cols);
-    for (m = 1; m < h->queries; ++m) {
-        y0 = lai_read(S, stride, cols, q + m * x->q_next, n);
-        lai_store_n(lai_output(h, m, x->t, column), lai_mul(scale, y0), cols);
+    if (i < n) y0 = lai_fma1(x->q[i], lai_token_row(x, S + i * stride, u, i, cols), y0);
+    y0 = lai_add(y0, y1);
+    for (m = 0; m < h->queries; ++m) {
+        if (m > 0) y0 = lai_read(S, stride, cols, x->q + m * x->q_next, n);
+        lai_store_n(lai_output(h, m, x->t, column), lai_mul(lai_set(x->factor[m]), y0), cols);
     }
 }
 static void lai_token_full(const lai_head *h, const lai_token *x, float *S, int64_t column) {
@@ -1820,24 +2539,11 @@ static void lai_token_kv(const lai_head *h, const lai_token *x, float *S) {
     if (column < end) lai_token_part(h, x, S + column, column, end - column);
 }
 
-/* s[j] = S[j] . x for four rows */
-LAI_INLINE void lai_dot4(float s[4], float *const S[4], const float *x, int64_t n) {
-    lai_v a = lai_zero(), b = a, c = a, d = a;
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const lai_v y = lai_load_n(x + i, n - i);
-        a = lai_fma(lai_load_n(S[0] + i, n - i), y, a);
-        b = lai_fma(lai_load_n(S[1] + i, n - i), y, b);
-        c = lai_fma(lai_load_n(S[2] + i, n - i), y, c);
-        d = lai_fma(lai_load_n(S[3] + i, n - i), y, d);
-    }
-    lai_sum4(s, a, b, c, d);
-}
-
-/* S = alpha S + x u of 16 channels of one row; returns it */
-LAI_INLINE lai_v lai_write_row(float *S, lai_v x, float u, lai_v gate, lai_v step, int64_t n) {
-    const lai_v s = lai_fma1(u, x, lai_decay(lai_load_n(S, n), gate, step));
-    lai_store_n(S, s, n);
+/* 16 channels i .. of one row of a [dv][dk] state: S = alpha S + u k; returns them */
+LAI_INLINE lai_v lai_write_row(float *S, const lai_token *x, lai_v k, float u, int64_t i,
+                               int64_t n) {
+    const lai_v s = lai_fma1(u, k, lai_decay_rows(lai_load_n(S + i, n - i), &x->gate, i));
+    lai_store_n(S + i, s, n - i);
     return s;
 }
 
@@ -1845,28 +2551,28 @@ LAI_INLINE lai_v lai_write_row(float *S, lai_v x, float u, lai_v gate, lai_v ste
  * Rows that do not exist are `spare`, whose results are dropped. */
 static void lai_token_rows(const lai_head *h, const lai_token *x, float *state, float *spare,
                            int64_t row) {
-    const int64_t n = h->dim_k, rows = LAI_MIN(h->first + h->columns - row, 4);
-    const lai_v gate = x->gate, step = x->step, scale = lai_set(h->scale);
+    const int64_t n = h->features, rows = LAI_MIN(h->first + h->columns - row, 4);
+    const float *R[4];
     float *S[4], s[16] = {0};
     lai_v u = lai_value(h, x->t, row, rows), a = lai_zero(), b = a, c = a, d = a;
     int64_t i, m;
-    for (i = 0; i < 4; ++i) S[i] = i < rows ? state + (row + i) * n : spare;
+    for (i = 0; i < 4; ++i) R[i] = S[i] = i < rows ? state + (row + i) * n : spare;
     if (h->delta) {
-        lai_dot4(s, S, x->k, n);
-        u = lai_sub(u, lai_decay(lai_load(s), gate, step));
+        lai_dot4(s, R, x->k_late, n);
+        u = lai_sub(u, lai_load(s));
     }
     lai_store(s, lai_mul(u, lai_beta(h, x->t, row, rows)));
     for (i = 0; i < n; i += 16) {
         const lai_v k = lai_load_n(x->k + i, n - i), q = lai_load_n(x->q + i, n - i);
-        a = lai_fma(lai_write_row(S[0] + i, k, s[0], gate, step, n - i), q, a);
-        b = lai_fma(lai_write_row(S[1] + i, k, s[1], gate, step, n - i), q, b);
-        c = lai_fma(lai_write_row(S[2] + i, k, s[2], gate, step, n - i), q, c);
-        d = lai_fma(lai_write_row(S[3] + i, k, s[3], gate, step, n - i), q, d);
+        a = lai_fma(lai_write_row(S[0], x, k, s[0], i, n), q, a);
+        b = lai_fma(lai_write_row(S[1], x, k, s[1], i, n), q, b);
+        c = lai_fma(lai_write_row(S[2], x, k, s[2], i, n), q, c);
+        d = lai_fma(lai_write_row(S[3], x, k, s[3], i, n), q, d);
     }
     lai_sum4(s, a, b, c, d);
     for (m = 0; m < h->queries; ++m) {
-        if (m > 0) lai_dot4(s, S, x->q + m * x->q_next, n);
-        lai_store_n(lai_output(h, m, x->t, row), lai_mul(scale, lai_load(s)), rows);
+        if (m > 0) lai_dot4(s, R, x->q + m * x->q_next, n);
+        lai_store_n(lai_output(h, m, x->t, row), lai_mul(lai_set(x->factor[m]), lai_load(s)), rows);
     }
 }
 static void lai_token_vk(const lai_head *h, const lai_token *x, float *S, float *spare) {
@@ -1874,21 +2580,21 @@ static void lai_token_vk(const lai_head *h, const lai_token *x, float *S, float 
     for (row = h->first; row < h->first + h->columns; row += 4) lai_token_rows(h, x, S, spare, row);
 }
 
-/* what a head's block of columns is in memory: `rows` runs of `length` floats, `stride` apart */
-static float *lai_state_block(const lai_head *h, float *S, int64_t *rows, int64_t *length,
+/* what a head's block of columns is in memory: `runs` of `length` floats, `stride` apart */
+static float *lai_state_block(const lai_head *h, float *S, int64_t *runs, int64_t *length,
                               int64_t *stride) {
     const int kv = h->layout == LA_KV;
-    *rows = kv ? h->dim_k : h->columns;
-    *length = kv ? h->columns : h->dim_k;
-    *stride = kv ? h->dim_v : h->dim_k;
-    return S + (kv ? h->first : h->first * h->dim_k);
+    *runs = kv ? h->features : h->columns;
+    *length = kv ? h->columns : h->features;
+    *stride = kv ? h->dim_v : h->features;
+    return S + (kv ? h->first : h->first * h->features);
 }
 
 static void lai_begin_state(const lai_head *h, float *S) {
-    int64_t rows, length, stride, i;
-    float *to = lai_state_block(h, S, &rows, &length, &stride);
+    int64_t runs, length, stride, i;
+    float *to = lai_state_block(h, S, &runs, &length, &stride);
     const float *from = h->state_in ? h->state_in + (to - S) : NULL;
-    for (i = 0; i < rows; ++i) {
+    for (i = 0; i < runs; ++i) {
         if (!from)
             memset(to + i * stride, 0, (size_t)length * sizeof *to);
         else if (from != to)
@@ -1896,111 +2602,190 @@ static void lai_begin_state(const lai_head *h, float *S) {
     }
 }
 
-/* the state times a factor, for a gate that acts twice */
-static void lai_scale_state(const lai_head *h, float *S, float factor) {
-    int64_t rows, length, stride, i, j;
-    float *at = lai_state_block(h, S, &rows, &length, &stride);
-    for (i = 0; i < rows; ++i)
-        for (j = 0; j < length; ++j) at[i * stride + j] *= factor;
+/* a gate that acts twice acts once on its own */
+static void lai_decay_state(const lai_head *h, float *S, const lai_gate_rows *g) {
+    int64_t runs, length, stride, i, j;
+    float *at = lai_state_block(h, S, &runs, &length, &stride);
+    for (i = 0; i < runs; ++i, at += stride)
+        for (j = 0; j < length; j += 16) {
+            const lai_v x = lai_load_n(at + j, length - j);
+            lai_store_n(at + j,
+                        h->layout == LA_KV ? lai_decay_row(x, g, i) : lai_decay_rows(x, g, j),
+                        length - j);
+        }
+}
+
+/* z after the token, and the factor of each query head's output */
+static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_token *x, int64_t i,
+                              float *z, float *factor) {
+    const float scale = h->layer->feature == LA_FEATURE_FAVOR ? 1.0f : h->layer->scale;
+    int64_t m, j;
+    for (j = 0; h->normalised && j < h->features; j += 16) {
+        const lai_v k = lai_load_n(x->k + j, h->features - j);
+        lai_store(z + j, lai_add(k, lai_decay_rows(lai_load(z + j), &x->gate, j)));
+    }
+    for (m = 0; m < h->queries; ++m) {
+        factor[m] = scale;
+        if (h->normalised) {
+            const float d = scale * lai_dot(x->q + m * x->q_next, z, h->features);
+            factor[m] *= lai_inverse(h, d, lai_left_out(h, y, m, i));
+        }
+    }
+}
+
+typedef struct lai_tokens {
+    float *spare, *z, *gates, *k_late, *factor, *S;
+    lai_stream stream;
+} lai_tokens;
+
+static void lai_begin_tokens(const lai_head *h, lai_tokens *c) {
+    const int64_t rows = LAI_ROUND16(h->features);
+    float *at = h->work;
+    c->spare = at, at += rows;
+    c->z = at, at += rows;
+    c->gates = at, at += 2 * rows;
+    c->k_late = at, at += rows;
+    c->factor = at, at += h->queries;
+    lai_begin_stream(h, &c->stream, at, NULL);
+    at += lai_scratch_floats(rows, h->queries, LAI_TOKENS);
+    c->S = h->state_out ? h->state_out : at;
+    memset(c->spare, 0, (size_t)rows * sizeof *at);
+    lai_load_z(h, c->z);
+    lai_begin_state(h, c->S);
+}
+
+static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y, int64_t t,
+                          int64_t i, float before) {
+    const int64_t rows = LAI_ROUND16(h->features);
+    lai_token x;
+    int64_t j;
+    if (lai_has_maximum(h->layer)) before = i > 0 ? y->k_max[i - 1] : before;
+    x.gate = lai_gates(h, t, lai_has_maximum(h->layer) ? lai_shift(h, before, y->k_max[i]) : 0.0,
+                       c->gates);
+    x.t = t;
+    x.k = y->k.at + i * y->k.step;
+    x.q = y->q.at + i * y->q.step;
+    x.q_next = y->q_next;
+    x.factor = c->factor;
+    x.k_late = c->k_late;
+    for (j = 0; h->delta && j < rows; j += 16)
+        lai_store(c->k_late + j, lai_decay_rows(lai_load_n(x.k + j, h->features - j), &x.gate, j));
+    if (x.gate.times == 2) {
+        lai_decay_state(h, c->S, &x.gate);
+        lai_decay_all(c->z, &x.gate, rows);
+    }
+    lai_token_factors(h, y, &x, i, c->z, c->factor);
+    if (h->layout == LA_VK)
+        lai_token_vk(h, &x, c->S, c->spare);
+    else
+        lai_token_kv(h, &x, c->S);
 }
 
 LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
-    const int64_t rows = LAI_ROUND16(h->dim_k);
-    float *spare = h->work, *scratch = spare + rows;
-    float *S = h->state_out ? h->state_out : scratch + LAI_TOKENS * rows * (h->queries + 1);
-    lai_gate_block gates;
-    lai_token x;
-    lai_rows k, q;
-    int64_t i, count;
-    lai_begin_state(h, S);
-    memset(spare, 0, (size_t)rows * sizeof *spare);
-    for (x.t = 0; x.t < h->tokens;) {
-        count = LAI_MIN(LAI_TOKENS, h->tokens - x.t);
-        lai_gates(h, x.t, count, &gates);
-        lai_features(h, x.t, count, scratch, &k, &q, &x.q_next);
-        for (i = 0; i < count; ++i, ++x.t) {
-            x.gate = lai_set(gates.value[i]);
-            x.step = lai_set(gates.step[i]);
-            x.k = k.at + i * k.step;
-            x.q = q.at + i * q.step;
-            if (gates.twice[i]) lai_scale_state(h, S, gates.value[i]);
-            if (h->layout == LA_VK)
-                lai_token_vk(h, &x, S, spare);
-            else
-                lai_token_kv(h, &x, S);
-        }
+    lai_tokens c;
+    lai_mapped y;
+    int64_t t, i, count;
+    lai_begin_tokens(h, &c);
+    for (t = 0; t < h->keys; t += count) {
+        const float before = c.stream.maximum;
+        count = LAI_MIN(LAI_TOKENS, h->keys - t);
+        lai_map(h, &c.stream, t, count, 1, 1, &y);
+        for (i = 0; i < count; ++i) lai_run_token(h, &c, &y, t + i, i, before);
     }
+    lai_store_z(h, c.z, &c.stream);
 }
 
 /* ---- larger chunks and the parallel form --------------------------------------------------------
  *
- * The state inside a chunk is kept in factors: S_t = gamma S0 + sum over s of kappa_s u_s^T,
- * where kappa_s is the key k_s decayed up to t, and gamma the decay since the chunk began. A
- * token steps every kappa on, forms its scores q_t . kappa_s and k_t . kappa_s, and reads
+ * The state inside a chunk is kept in factors: S_t = Diag(gamma) S0 + sum over s of kappa_s
+ * u_s^T, where kappa_s is the key k_s decayed up to t, and gamma the decay since the chunk began.
+ * A token steps every kappa on, forms its scores q_t . kappa_s and k_t . kappa_s, and reads
  *
- *     u_t = beta_t (v_t - gamma S0^T k_t - sum over s < t of (k_t . kappa_s) u_s)
- *     o_t = scale (gamma S0^T q_t + sum over s <= t of (q_t . kappa_s) u_s)
+ *     u_t = beta_t (v_t - S0^T (gamma k_t) - sum over s < t of (k_t . kappa_s) u_s)
+ *     o_t = scale (S0^T (gamma q_t) + sum over s <= t of (q_t . kappa_s) u_s)
  *
- * which is the forward substitution of the delta rule. Products only ever run forward between the
- * two tokens, so no gate overflows and none cancels. The end of the chunk folds the factors into
- * S0, and so does a gate that would take gamma below e^-60: what is left of a large state may
- * still be an ordinary number. The parallel form is one chunk. */
-
-#define LAI_FORGET (-60.0)
+ * which is the forward substitution of the delta rule; the scores' sum is the denominator.
+ * Products only ever run forward between the two tokens, so no gate overflows and none cancels.
+ * The end of the chunk folds the factors into S0, and so does a gate that would take gamma below
+ * e^-60: what is left of a large state may still be an ordinary number. The parallel form is one
+ * chunk. */
 
 typedef struct lai_factors {
-    float *panels, *kappa, *U, *coefficients, *scores, *scratch;
+    float *panels, *kappa, *U, *coefficients, *scores, *gates, *z;
+    float *sum, *rest, *gamma; /* [rows] each: ln gamma as a pair of floats, gamma */
+    lai_stream stream;
     int64_t rows, columns, count; /* count: tokens in the chunk so far */
-    double sum;                   /* ln gamma */
-    float gamma;
 } lai_factors;
 
-/* S0 = gamma S0 + kappa^T U, and an empty chunk after it */
+/* S0 = gamma S0 + kappa^T U and the same for z; the chunk is empty after it */
 static void lai_fold_factors(const lai_head *h, lai_factors *f) {
-    const int small = f->sum > -0.5; /* as lai_decay wants it: rounding gamma itself would add up */
-    const lai_v gate = lai_set((float)(small ? expm1(f->sum) : exp(f->sum)));
-    const lai_v step = lai_greater(lai_set(small ? 1.0f : 0.0f), lai_zero());
-    int64_t column, i;
+    lai_gate_rows g;
+    int64_t column, i, s;
+    g.value = f->gates;
+    g.step = f->gates + f->rows;
+    for (i = 0; i < f->rows;
+         i += 16) { /* gamma itself would be rounded, and that adds up over chunks */
+        lai_v p, e = lai_exp_parts(lai_load(f->sum + i), lai_load(f->rest + i), &p);
+        const lai_v on = lai_greater(lai_load(f->sum + i), lai_set(-0.5f));
+        lai_store(f->gates + i, lai_fma(p, e, lai_add(p, lai_keep(lai_set(-1.0f), on))));
+        lai_store(f->gates + f->rows + i, on);
+    }
     for (column = 0; column < f->columns; column += 16)
-        for (i = 0; i < h->dim_k; i += 2) {
-            float *S = f->panels + column * h->dim_k + 16 * i;
+        for (i = 0; i < h->features; i += 2) {
+            float *S = f->panels + column * h->features + 16 * i;
             lai_v a, b;
             lai_read2(f->U + column, f->columns, f->kappa + i, f->rows, f->count, &a, &b);
-            lai_store(S, lai_add(lai_decay(lai_load(S), gate, step), a));
-            if (i + 1 < h->dim_k)
-                lai_store(S + 16, lai_add(lai_decay(lai_load(S + 16), gate, step), b));
+            lai_store(S, lai_add(lai_decay_row(lai_load(S), &g, i), a));
+            if (i + 1 < h->features)
+                lai_store(S + 16, lai_add(lai_decay_row(lai_load(S + 16), &g, i + 1), b));
         }
+    if (h->normalised) lai_decay_all(f->z, &g, f->rows);
+    for (s = 0; h->normalised && s < f->count; ++s)
+        for (i = 0; i < f->rows; i += 16)
+            lai_store(f->z + i, lai_add(lai_load(f->z + i), lai_load(f->kappa + s * f->rows + i)));
+    memset(f->sum, 0, (size_t)f->rows * 2 * sizeof *f->sum);
     f->count = 0;
-    f->sum = 0.0;
 }
 
-/* the gate of token t */
-static void lai_step_factors(const lai_head *h, lai_factors *f, int64_t t) {
-    lai_gate_block gate;
-    double g = (double)h->log_decay.at[t * h->log_decay.step];
-    lai_v value, step;
-    int64_t i;
+/* the part of token t's gates that acts at once, of 16 rows */
+LAI_INLINE lai_v lai_gate_part(const lai_head *h, int64_t t, double shift, int times, int64_t i) {
+    const float *at = h->log_decay.at + t * h->log_decay.step;
+    const lai_v x = h->decay_wide ? lai_load_n(at + i, h->features - i)
+                                  : lai_set((float)((double)at[0] + shift));
+    return lai_mul(lai_set(1.0f / (float)times), lai_max(lai_set(LAI_NEVER), x));
+}
+
+/* the gate of token t: kappa steps on, gamma is taken anew from its logarithm */
+static void lai_step_factors(const lai_head *h, lai_factors *f, int64_t t, double shift) {
+    const lai_gate_rows g = lai_gates(h, t, shift, f->gates + 2 * f->rows);
+    int64_t i, s;
     int half;
-    if (h->log_decay.at == &lai_no_gate) return;
-    lai_gates(h, t, 1, &gate);
-    g *= gate.twice[0] ? 0.5 : 1.0;
-    value = lai_set(gate.value[0]);
-    step = lai_set(gate.step[0]);
-    for (half = 0; half <= gate.twice[0]; ++half) {
-        if (f->sum + g < LAI_FORGET) lai_fold_factors(h, f);
-        f->sum += g;
-        for (i = 0; i < f->rows * f->count; i += 16)
-            lai_store(f->kappa + i, lai_decay(lai_load(f->kappa + i), value, step));
+    for (half = 0; half < g.times; ++half) {
+        lai_v most = lai_zero();
+        float lanes[16];
+        for (i = 0; i < f->rows; i += 16)
+            most = lai_min(most,
+                           lai_add(lai_gate_part(h, t, shift, g.times, i), lai_load(f->sum + i)));
+        lai_store(lanes, lai_sub(lai_zero(), most));
+        if (-(double)lai_largest(lanes, 16, 0) < LAI_FORGET) lai_fold_factors(h, f);
+        for (i = 0; i < f->rows; i += 16) {
+            const lai_v step = lai_gate_part(h, t, shift, g.times, i);
+            lai_v rest = lai_load(f->rest + i);
+            lai_store(f->sum + i, lai_sum_exactly(lai_load(f->sum + i), step, &rest));
+            lai_store(f->rest + i, rest);
+        }
+        for (s = 0; s < f->count; ++s) lai_decay_all(f->kappa + s * f->rows, &g, f->rows);
     }
-    f->gamma = (float)exp(f->sum);
+    for (i = 0; i < f->rows; i += 16)
+        lai_store(f->gamma + i, lai_exp(lai_load(f->sum + i), lai_load(f->rest + i)));
 }
 
 /* coefficients[i] = gamma x, scores[s] = x . kappa_s for s <= count, of two vectors x, y at once */
 static void lai_score(const lai_head *h, lai_factors *f, const float *x, const float *y) {
-    const int64_t n = h->dim_k;
+    const int64_t n = h->features;
     int64_t i, s;
     for (i = 0; i < n; i += 16) {
-        const lai_v gamma = lai_set(f->gamma);
+        const lai_v gamma = lai_load(f->gamma + i);
         lai_store_zip(f->coefficients + 2 * i, lai_mul(gamma, lai_load_n(x + i, n - i)),
                       lai_mul(gamma, lai_load_n(y + i, n - i)));
     }
@@ -2019,16 +2804,31 @@ static void lai_score(const lai_head *h, lai_factors *f, const float *x, const f
     }
 }
 
-/* What two vectors read from the state, for one panel; with `first` the token's own u comes of
- * it. */
+/* the factor of what stream j of the two reads: scale over the denominator */
+static float lai_score_factor(const lai_head *h, const lai_factors *f, const lai_mapped *y,
+                              const float *q, int64_t m, int64_t i, int j) {
+    const float scale = h->layer->feature == LA_FEATURE_FAVOR ? 1.0f : h->layer->scale;
+    lai_v sum = lai_zero();
+    float d = 0.0f;
+    int64_t s;
+    if (!h->normalised) return scale;
+    for (s = 0; s < h->features; s += 16)
+        sum = lai_fma(lai_mul(lai_load_n(q + s, h->features - s), lai_load(f->gamma + s)),
+                      lai_load(f->z + s), sum);
+    for (s = 0; s <= f->count; ++s) d += f->scores[2 * s + j];
+    return scale * lai_inverse(h, scale * (lai_sum(sum) + d), lai_left_out(h, y, m, i));
+}
+
+/* What two streams read from the state, for one panel; the token's own u comes of the first read.
+ */
 static void lai_factor_panel(const lai_head *h, lai_factors *f, int64_t t, int64_t column,
-                             int64_t stream, int64_t streams) {
+                             int64_t stream, int64_t streams, const float factor[2]) {
     const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), at = column - h->first;
     const float *own = f->scores + 2 * f->count;
     float *U = f->U + at, *u = U + f->count * f->columns;
     lai_v y[2], z[2];
     int j;
-    lai_read2(lai_panel(h, f->panels, column), 16, f->coefficients, 2, h->dim_k, &y[0], &y[1]);
+    lai_read2(lai_panel(h, f->panels, column), 16, f->coefficients, 2, h->features, &y[0], &y[1]);
     lai_read2(U, f->columns, f->scores, 2, f->count, &z[0], &z[1]);
     if (stream == 0) {
         lai_v e = lai_value(h, t, column, cols);
@@ -2039,58 +2839,85 @@ static void lai_factor_panel(const lai_head *h, lai_factors *f, int64_t t, int64
         const int64_t query = stream + j - h->delta;
         const lai_v o = lai_fma1(own[j], lai_load(u), lai_add(y[j], z[j]));
         if (query >= 0)
-            lai_store_n(lai_output(h, query, t, column), lai_mul(lai_set(h->scale), o), cols);
+            lai_store_n(lai_output(h, query, t, column), lai_mul(lai_set(factor[j]), o), cols);
     }
 }
 
 /* one token: its streams are k (delta rules) and then each query head, two at a time */
-static void lai_factor_token(const lai_head *h, lai_factors *f, int64_t t) {
-    const int64_t streams = h->delta + h->queries, n = h->dim_k;
-    int64_t i, m, column, q_next;
-    const float *x[2];
-    lai_rows k, q;
-    lai_features(h, t, 1, f->scratch, &k, &q, &q_next);
-    for (i = 0; i < n; i += 16)
-        lai_store(f->kappa + f->count * f->rows + i, lai_load_n(k.at + i, n - i));
+static void lai_factor_token(const lai_head *h, lai_factors *f, const lai_mapped *y, int64_t t,
+                             int64_t i) {
+    const int64_t streams = h->delta + h->queries, n = h->features;
+    const float *k = y->k.at + i * y->k.step, *x[2];
+    float factor[2], *kappa = f->kappa + f->count * f->rows;
+    int64_t j, m, column;
+    for (j = 0; j < n; j += 16) lai_store(kappa + j, lai_load_n(k + j, n - j));
     for (m = 0; m < streams; m += 2) {
-        for (i = 0; i < 2; ++i) {
-            const int64_t query = LAI_MIN(m + i, streams - 1) - h->delta;
-            x[i] = query < 0 ? k.at : q.at + query * q_next;
+        for (j = 0; j < 2; ++j) {
+            const int64_t query = LAI_MIN(m + j, streams - 1) - h->delta;
+            x[j] = query < 0 ? k : y->q.at + i * y->q.step + query * y->q_next;
         }
         lai_score(h, f, x[0], x[1]);
+        for (j = 0; j < 2; ++j)
+            factor[j] = lai_score_factor(
+                h, f, y, x[j], LAI_MAX(LAI_MIN(m + j, streams - 1) - h->delta, 0), i, (int)j);
         for (column = 0; column < h->columns; column += 16)
-            lai_factor_panel(h, f, t, h->first + column, m, streams);
+            lai_factor_panel(h, f, t, h->first + column, m, streams, factor);
     }
     ++f->count;
 }
 
+static void lai_begin_factors(const lai_head *h, lai_factors *f, int64_t size) {
+    float *at = h->work;
+    int64_t i;
+    f->rows = LAI_ROUND16(h->features);
+    f->columns = LAI_ROUND16(h->columns);
+    f->count = 0;
+    f->panels = at, at += f->columns * h->features;
+    f->coefficients = at, at += 2 * f->rows;
+    f->gates = at, at += 4 * f->rows;
+    f->z = at, at += f->rows;
+    f->gamma = at, at += f->rows;
+    f->sum = at, at += f->rows;
+    f->rest = at, at += f->rows;
+    f->kappa = at, at += size * f->rows;
+    f->U = at, at += size * f->columns;
+    f->scores = at, at += 2 * size + 4;
+    lai_begin_stream(h, &f->stream, at, at + lai_scratch_floats(f->rows, h->queries, LAI_TOKENS));
+    lai_load_panels(h, f->panels);
+    lai_load_z(h, f->z);
+    memset(f->sum, 0, (size_t)f->rows * 2 * sizeof *f->sum);
+    for (i = 0; i < f->rows; ++i) f->gamma[i] = 1.0f;
+}
+
 LAI_NOINLINE void lai_run_factors(const lai_head *h) {
-    const int64_t size = h->form == LA_PARALLEL ? h->tokens : h->chunk;
+    const int64_t size = h->form == LA_PARALLEL ? h->keys : h->chunk;
+    const int maximum = lai_has_maximum(h->layer),
+              gated = maximum || h->log_decay.at != &lai_no_gate;
     lai_factors f;
-    int64_t t;
-    f.rows = LAI_ROUND16(h->dim_k);
-    f.columns = LAI_ROUND16(h->columns);
-    f.panels = h->work;
-    f.coefficients = f.panels + f.columns * h->dim_k;
-    f.scratch = f.coefficients + 2 * f.rows;
-    f.kappa = f.scratch + f.rows * (h->queries + 1);
-    f.U = f.kappa + size * f.rows;
-    f.scores = f.U + size * f.columns;
-    f.count = 0;
-    f.sum = 0.0;
-    f.gamma = 1.0f;
-    lai_load_panels(h, f.panels);
-    for (t = 0; t < h->tokens; ++t) {
-        if (f.count == size) lai_fold_factors(h, &f);
-        lai_step_factors(h, &f, t);
-        lai_factor_token(h, &f, t);
+    lai_mapped y;
+    int64_t t, i, count;
+    lai_begin_factors(h, &f, size);
+    for (t = 0; t < h->keys; t += count) {
+        float before = f.stream.maximum;
+        count = LAI_MIN(LAI_TOKENS, h->keys - t);
+        lai_map(h, &f.stream, t, count, 1, 1, &y);
+        for (i = 0; i < count; ++i) {
+            const double shift = maximum ? lai_shift(h, before, y.k_max[i]) : 0.0;
+            before = maximum ? y.k_max[i] : before;
+            if (f.count == size) lai_fold_factors(h, &f);
+            if (gated) lai_step_factors(h, &f, t + i, shift);
+            lai_factor_token(h, &f, &y, t + i, i);
+        }
     }
-    if (h->state_out) lai_fold_factors(h, &f);
-    lai_store_panels(h, f.panels, 1.0f);
+    lai_fold_factors(h, &f);
+    lai_store_panels(h, f.panels);
+    lai_store_z(h, f.z, &f.stream);
 }
 
 static void lai_run_form(const lai_head *h) {
-    if (h->form == LA_RECURRENT)
+    if (h->bidirectional)
+        lai_run_bidirectional(h);
+    else if (h->form == LA_RECURRENT)
         lai_run_recurrent(h);
     else if (h->form == LA_CHUNKWISE && h->chunk == 0)
         lai_run_pairs(h);
@@ -2106,6 +2933,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_R_ADD
 #undef LAI_R_SUB
 #undef LAI_R_MUL
+#undef LAI_R_DIV
 #undef LAI_R_FMA
 #undef LAI_R_FNMA
 #undef LAI_R_MAX
@@ -2123,30 +2951,32 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_STORE_MEMORY
 #undef LAI_TOTAL
 #undef lai_r
-#undef lai_v
 #undef lai_lanes
 #undef lai_r_pow2
 #undef lai_r_store_zip
 #undef lai_r_sum4
 #undef lai_r_bits
+#undef lai_r_set
+#undef lai_r_load_n
+#undef lai_r_max
+#undef lai_r_min
+#undef lai_r_round
 #undef lai_r_add
 #undef lai_r_sub
 #undef lai_r_mul
+#undef lai_r_div
 #undef lai_r_greater
 #undef lai_r_keep
 #undef lai_r_fma
 #undef lai_r_fnma
-#undef lai_r_set
-#undef lai_r_load_n
 #undef lai_r_store_n
-#undef lai_r_max
-#undef lai_r_min
-#undef lai_r_round
 #undef lai_r_sum
+#undef lai_v
 #undef lai_make
 #undef lai_add
 #undef lai_sub
 #undef lai_mul
+#undef lai_div
 #undef lai_fma
 #undef lai_fnma
 #undef lai_max
@@ -2170,19 +3000,41 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_decay
 #undef lai_read
 #undef lai_read2
+#undef lai_tile6
+#undef lai_dot4
+#undef lai_dot
 #undef lai_pair_row
 #undef lai_pair
 #undef lai_pair_pass
-#undef lai_pair_add_0
-#undef lai_pair_add_1
-#undef lai_pair_add_2
-#undef lai_pair_delta_0
-#undef lai_pair_delta_1
-#undef lai_pair_delta_2
+#undef lai_add_keep
+#undef lai_add_once
+#undef lai_add_twice
+#undef lai_add_rows
+#undef lai_delta_keep
+#undef lai_delta_once
+#undef lai_delta_twice
+#undef lai_delta_rows
 #undef lai_pair_passes
 #undef lai_inverse_norm
+#undef lai_map_identity
+#undef lai_map_elu
+#undef lai_map_cosine
+#undef lai_project
+#undef lai_pack_projection
+#undef lai_favor_relu
+#undef lai_largest
+#undef lai_favor_exp
+#undef lai_mapped
+#undef lai_stream
+#undef lai_scratch_floats
 #undef lai_map_rows
-#undef lai_features
+#undef lai_map
+#undef lai_left_out
+#undef lai_first_maximum
+#undef lai_begin_stream
+#undef lai_shift
+#undef lai_load_z
+#undef lai_store_z
 #undef lai_panel
 #undef lai_load_panels
 #undef lai_store_panels
@@ -2190,38 +3042,66 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_beta
 #undef lai_output
 #undef lai_pair_info
+#undef lai_pair_query
 #undef lai_pairs
-#undef lai_split
+#undef lai_gate
 #undef lai_pair_decays
-#undef lai_pair_coefficients
+#undef lai_pair_rows
+#undef lai_pair_dots
+#undef lai_finish_query
+#undef lai_pair_narrow
+#undef lai_sum_exactly
+#undef lai_row_gates
+#undef lai_load_row_gates
+#undef lai_exp
+#undef lai_pair_wide_keys
+#undef lai_pair_wide
 #undef lai_prepare_pairs
 #undef lai_pair_output
 #undef lai_pair_prefetch
 #undef lai_pair_values
 #undef lai_pair_step
 #undef lai_pair_block
+#undef lai_settle_pairs
+#undef lai_layout_pairs
+#undef lai_absorb_pairs
+#undef lai_begin_pairs
+#undef lai_end_pairs
 #undef lai_run_pairs
-#undef lai_gate_block
+#undef lai_read_pair
+#undef lai_run_bidirectional
+#undef lai_gate_rows
+#undef lai_store_gate
 #undef lai_gates
+#undef lai_decay_row
+#undef lai_decay_rows
+#undef lai_decay_all
 #undef lai_token
+#undef lai_token_row
 #undef lai_token_columns
 #undef lai_token_full
 #undef lai_token_part
+#undef lai_token_kv
 #undef lai_write_row
 #undef lai_token_rows
-#undef lai_token_kv
-#undef lai_dot4
 #undef lai_token_vk
 #undef lai_state_block
 #undef lai_begin_state
-#undef lai_scale_state
+#undef lai_decay_state
+#undef lai_token_factors
+#undef lai_tokens
+#undef lai_begin_tokens
+#undef lai_run_token
 #undef lai_run_recurrent
 #undef lai_factors
 #undef lai_fold_factors
+#undef lai_gate_part
 #undef lai_step_factors
 #undef lai_score
+#undef lai_score_factor
 #undef lai_factor_panel
 #undef lai_factor_token
+#undef lai_begin_factors
 #undef lai_run_factors
 #undef lai_run_form
 #undef LAI_NAME
@@ -2305,25 +3185,33 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     h->state_in = call->state_in ? call->state_in + sequence * call->state_in_stride + state : NULL;
     h->state_out =
         call->state_out ? call->state_out + sequence * call->state_out_stride + state : NULL;
+    h->projection = layer->projection;
+    if (layer->feature == LA_FEATURE_FAVOR) h->projection += head * layer->projection_head_stride;
+    h->tokens = call->lengths ? call->lengths[sequence] : call->tokens;
+    h->keys = h->tokens;
+    if (layer->bidirectional)
+        h->keys = call->key_lengths ? call->key_lengths[sequence] : call->keys;
+    h->position = call->positions ? call->positions[sequence] : 0;
+    h->form = lai_choose_form(layer, call, h->tokens);
 }
 
 static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *call) {
     const uintptr_t at = (uintptr_t)call->workspace;
+    h->layer = layer;
     h->q_next = call->q.head_stride;
     h->queries = lai_queries(layer);
     h->out_step = call->out.token_stride;
     h->out_next = call->out.head_stride;
-    h->tokens = call->tokens;
     h->dim_k = layer->dim_k;
     h->dim_v = layer->dim_v;
-    h->chunk = call->chunk;
-    h->form = lai_choose_form(layer, call);
+    h->features = lai_features(layer);
+    h->chunk = call->form == LA_AUTO ? 0 : call->chunk;
     h->layout = layer->state_layout;
     h->delta = layer->write == LA_WRITE_DELTA;
+    h->normalised = layer->normalised;
+    h->bidirectional = layer->bidirectional;
+    h->decay_wide = call->log_decay.data && call->log_decay.width > 1;
     h->beta_wide = call->beta.data && call->beta.width > 1;
-    h->l2_mode = layer->l2_mode;
-    h->scale = layer->scale;
-    h->l2_eps = layer->l2_eps;
     h->work = (float *)(void *)((char *)call->workspace + (LAI_ALIGN - at % LAI_ALIGN) % LAI_ALIGN);
 }
 
@@ -2357,7 +3245,6 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
     if (!layer) return LA_E_NULL;
     memset(layer, 0, sizeof *layer);
     if (!preset) return LA_E_VARIANT;
-    if (!preset->ready) return LA_E_UNSUPPORTED;
     layer->struct_size = sizeof *layer;
     layer->feature = preset->feature;
     layer->write = preset->write;
@@ -2368,7 +3255,7 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
     layer->dim_v = dim_v;
     layer->scale = 1.0f;
     layer->l2_eps = 1e-6f;
-    lai_check_layer(&c, layer);
+    lai_check_sizes(&c, layer);
     return c.status;
 }
 
@@ -2487,7 +3374,7 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
         lai_check_options(&c, layer, call);
     if (c.status != LA_OK) return c.status;
     memset(plan, 0, sizeof *plan);
-    plan->form = lai_choose_form(layer, call);
+    plan->form = lai_choose_form(layer, call, call->tokens);
     plan->isa = lai_choose_isa(call);
     plan->chunk = plan->form == LA_RECURRENT  ? 1
                   : plan->form == LA_PARALLEL ? call->tokens
@@ -2498,10 +3385,10 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
         plan->kernel = "pair";
     }
     rows = (double)call->batch * (double)call->tokens;
-    elements = (double)layer->dim_k * (double)layer->dim_v * (double)layer->heads;
-    plan->flops =
-        rows * elements * (layer->write == LA_WRITE_DELTA ? 4.0 : 2.0) +
-        rows * 2.0 * (double)layer->dim_k * (double)layer->dim_v * (double)lai_out_heads(layer);
+    elements = (double)lai_features(layer) * (double)layer->dim_v * (double)layer->heads;
+    plan->flops = rows * elements * (layer->write == LA_WRITE_DELTA ? 4.0 : 2.0) +
+                  rows * 2.0 * (double)lai_features(layer) * (double)layer->dim_v *
+                      (double)lai_out_heads(layer);
     plan->bytes =
         4.0 * rows *
         ((double)(layer->q_heads + layer->k_heads) * (double)layer->dim_k +
@@ -2538,12 +3425,13 @@ LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from
                          lai_span(&c, to, counts, strides, floats, "to")),
              LA_E_OVERLAP, "to");
     for (i = 0; c.status == LA_OK && i < count * layer->heads; ++i) {
-        const int64_t size = lai_head_floats(layer), kv = from_layout == LA_KV;
-        if (from_layout == to_layout)
-            memcpy(to + i * size, from + i * size, (size_t)size * sizeof *to);
-        else
-            lai_transpose(to + i * size, from + i * size, kv ? layer->dim_k : layer->dim_v,
-                          kv ? layer->dim_v : layer->dim_k);
+        const int64_t size = lai_head_floats(layer), rows = lai_features(layer),
+                      kv = from_layout == LA_KV;
+        memcpy(to + i * size, from + i * size,
+               (size_t)size * sizeof *to); /* z and the maximum too */
+        if (from_layout != to_layout)
+            lai_transpose(to + i * size, from + i * size, kv ? rows : layer->dim_v,
+                          kv ? layer->dim_v : rows);
     }
     return c.status;
 }
@@ -2553,6 +3441,86 @@ LA_DEF la_status la_retnet_log_decay(float *log_decay, int64_t heads) {
     if (heads < 0 || heads > LAI_MAX_DIM) return LA_E_SIZE;
     if (!log_decay && heads > 0) return LA_E_NULL;
     for (h = 0; h < heads; ++h) log_decay[h] = (float)log1p(-pow(2.0, -5.0 - (double)h));
+    return LA_OK;
+}
+
+LA_DEF la_status la_lightning_log_decay(float *log_decay, int64_t count, int64_t first,
+                                        int64_t heads, int64_t layer, int64_t layers) {
+    int64_t i, power = 1;
+    if (heads < 1 || heads > LAI_MAX_DIM || first < 0 || count < 0 || first > heads - count ||
+        layer < 0 || (layers > 1 && layer >= layers))
+        return LA_E_SIZE;
+    if (!log_decay && count > 0) return LA_E_NULL;
+    while (2 * power <= heads) power *= 2;
+    for (i = 0; i < count; ++i) {
+        const int64_t h = first + i;
+        const double exponent = h < power ? -8.0 * (double)(h + 1) / (double)power
+                                          : -4.0 * (double)(2 * (h - power) + 1) / (double)power;
+        const double factor = layers > 1 ? 1.0 - (double)layer / (double)(layers - 1) + 1e-5 : 1.0;
+        log_decay[i] = (float)(-exp2(exponent) * factor);
+    }
+    return LA_OK;
+}
+
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+static double lai_uniform(uint64_t *state) { /* in (0, 1) */
+    uint64_t x = *state += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    x ^= x >> 31;
+    return ((double)(x >> 11) + 0.5) / 9007199254740992.0;
+}
+
+/* n normal numbers; x null: only the length of that row. Returns the length. */
+static double lai_normal_row(float *x, int64_t n, uint64_t *state) {
+    double square = 0.0;
+    int64_t i;
+    for (i = 0; i < n; i += 2) {
+        const double radius = sqrt(-2.0 * log(lai_uniform(state)));
+        const double angle = 6.28318530717958648 * lai_uniform(state);
+        const double a = radius * cos(angle), b = i + 1 < n ? radius * sin(angle) : 0.0;
+        square += a * a + b * b;
+        if (x) x[i] = (float)a;
+        if (x && i + 1 < n) x[i + 1] = (float)b;
+    }
+    return sqrt(square);
+}
+
+/* x minus its part along each of the rows before it, of length 1; twice, which makes up for
+ * rounding */
+static void lai_orthogonalise(float *x, const float *rows, int64_t count, int64_t n) {
+    double square = 0.0;
+    int64_t i, j;
+    for (i = 0; i < 2 * count; ++i) {
+        const float *row = rows + i % count * n;
+        double dot = 0.0;
+        for (j = 0; j < n; ++j) dot += (double)row[j] * (double)x[j];
+        for (j = 0; j < n; ++j) x[j] = (float)((double)x[j] - dot * (double)row[j]);
+    }
+    for (j = 0; j < n; ++j) square += (double)x[j] * (double)x[j];
+    for (j = 0; j < n; ++j) x[j] = (float)((double)x[j] / sqrt(square));
+}
+
+LA_DEF la_status la_favor_projection(float *projection, int64_t features, int64_t dim_k, int kind,
+                                     uint64_t seed) {
+    uint64_t state = seed;
+    int64_t i, j;
+    if (features < 1 || features > LAI_MAX_DIM || dim_k < 1 || dim_k > LAI_MAX_DIM)
+        return LA_E_SIZE;
+    if (lai_muladd(features, dim_k, 0) > PTRDIFF_MAX / 4) return LA_E_OVERFLOW;
+    if (kind < LA_GAUSSIAN || kind > LA_ORTHOGONAL_SPHERE) return LA_E_VALUE;
+    if (!projection) return LA_E_NULL;
+    for (i = 0; i < features; ++i) lai_normal_row(projection + i * dim_k, dim_k, &state);
+    for (i = 0; kind != LA_GAUSSIAN && i < features; ++i)
+        lai_orthogonalise(projection + i * dim_k, projection + (i - i % dim_k) * dim_k, i % dim_k,
+                          dim_k);
+    for (i = 0; kind != LA_GAUSSIAN && i < features; ++i) {
+        const double length =
+            kind == LA_ORTHOGONAL ? lai_normal_row(NULL, dim_k, &state) : sqrt((double)dim_k);
+        for (j = 0; j < dim_k; ++j)
+            projection[i * dim_k + j] = (float)(length * (double)projection[i * dim_k + j]);
+    }
     return LA_OK;
 }
 
