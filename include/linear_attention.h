@@ -405,6 +405,14 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_HAS_AVX2 0
 #endif
 
+#if !defined(LA_NO_SIMD) && (defined(__GNUC__) || defined(__clang__)) && defined(__aarch64__) &&   \
+    defined(__ARM_NEON)
+#define LAI_HAS_NEON 1
+#include <arm_neon.h>
+#else
+#define LAI_HAS_NEON 0
+#endif
+
 #if defined(__GNUC__) || defined(__clang__)
 #define LAI_INLINE            static inline __attribute__((always_inline))
 #define LAI_NOINLINE          static __attribute__((noinline))
@@ -794,6 +802,7 @@ static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t t
 
 static int lai_choose_isa(const la_call *call) {
     if (call->isa != LA_ISA_AUTO) return call->isa;
+    if (la_isa_available(LA_ISA_NEON)) return LA_ISA_NEON;
     return la_isa_available(LA_ISA_AVX2) ? LA_ISA_AVX2 : LA_ISA_SCALAR;
 }
 
@@ -940,6 +949,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 
 #define LAI_PASS_SCALAR 1
 #define LAI_PASS_AVX2   2
+#define LAI_PASS_NEON   3
 
 #ifndef LA_SELF
 #define LA_SELF "linear_attention.h" /* this file's own name, for a renamed copy */
@@ -960,6 +970,14 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #else
 #pragma GCC pop_options
 #endif
+#undef LAI_PASS
+#undef LAI_SUFFIX
+#endif
+
+#if LAI_HAS_NEON /* part of every aarch64 processor: no target region */
+#define LAI_PASS   LAI_PASS_NEON
+#define LAI_SUFFIX neon
+#include LA_SELF
 #undef LAI_PASS
 #undef LAI_SUFFIX
 #endif
@@ -991,9 +1009,10 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_r_pow2            LAI_NAME(r_pow2)
 #define lai_r_store_zip       LAI_NAME(r_store_zip)
 #define lai_r_sum4            LAI_NAME(r_sum4)
+#define lai_r_load_n          LAI_NAME(r_load_n)
+#define lai_r_store_n         LAI_NAME(r_store_n)
 #define lai_r_bits            LAI_NAME(r_bits)
 #define lai_r_set             LAI_NAME(r_set)
-#define lai_r_load_n          LAI_NAME(r_load_n)
 #define lai_r_max             LAI_NAME(r_max)
 #define lai_r_min             LAI_NAME(r_min)
 #define lai_r_round           LAI_NAME(r_round)
@@ -1005,7 +1024,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_r_keep            LAI_NAME(r_keep)
 #define lai_r_fma             LAI_NAME(r_fma)
 #define lai_r_fnma            LAI_NAME(r_fnma)
-#define lai_r_store_n         LAI_NAME(r_store_n)
 #define lai_r_sum             LAI_NAME(r_sum)
 #define lai_v                 LAI_NAME(v)
 #define lai_make              LAI_NAME(make)
@@ -1032,6 +1050,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_fma1              LAI_NAME(fma1)
 #define lai_sum               LAI_NAME(sum)
 #define lai_exp_parts         LAI_NAME(exp_parts)
+#define lai_exp               LAI_NAME(exp)
 #define lai_exp_n             LAI_NAME(exp_n)
 #define lai_decay             LAI_NAME(decay)
 #define lai_read              LAI_NAME(read)
@@ -1089,7 +1108,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_sum_exactly       LAI_NAME(sum_exactly)
 #define lai_row_gates         LAI_NAME(row_gates)
 #define lai_load_row_gates    LAI_NAME(load_row_gates)
-#define lai_exp               LAI_NAME(exp)
 #define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
 #define lai_pair_wide         LAI_NAME(pair_wide)
 #define lai_prepare_pairs     LAI_NAME(prepare_pairs)
@@ -1185,6 +1203,57 @@ LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
 LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
     const __m256 t = _mm256_hadd_ps(_mm256_hadd_ps(x, y), _mm256_hadd_ps(z, w));
     _mm_storeu_ps(s, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
+}
+
+#elif LAI_PASS == LAI_PASS_NEON
+
+#define LAI_LANES              4
+typedef float32x4_t lai_r;
+#define LAI_R_SET(x)           vdupq_n_f32(x)
+#define LAI_R_LOAD(p)          vld1q_f32(p)
+#define LAI_R_LOAD_N(p, n)     lai_r_load_n(p, n)
+#define LAI_R_STORE(p, x)      vst1q_f32(p, x)
+#define LAI_R_STORE_N(p, x, n) lai_r_store_n(p, x, n)
+#define LAI_R_ADD(x, y)        vaddq_f32(x, y)
+#define LAI_R_SUB(x, y)        vsubq_f32(x, y)
+#define LAI_R_MUL(x, y)        vmulq_f32(x, y)
+#define LAI_R_DIV(x, y)        vdivq_f32(x, y)
+#define LAI_R_FMA(x, y, z)     vfmaq_f32(z, x, y)
+#define LAI_R_FNMA(x, y, z)    vfmsq_f32(z, x, y)
+#define LAI_R_MAX(x, y)        vbslq_f32(vcgtq_f32(x, y), x, y)
+#define LAI_R_MIN(x, y)        vbslq_f32(vcltq_f32(x, y), x, y)
+#define LAI_R_GREATER(x, y)    vreinterpretq_f32_u32(vcgtq_f32(x, y))
+#define LAI_R_KEEP(x, mask)                                                                        \
+    vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vreinterpretq_u32_f32(mask)))
+#define LAI_R_ROUND(x) vrndnq_f32(x)
+#define LAI_FENCE(x)   ((void)(x))
+
+LAI_INLINE lai_r lai_r_load_n(const float *p, int64_t n) {
+    float lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    int i;
+    if (n >= 4) return vld1q_f32(p);
+    for (i = 0; i < (int)n; ++i) lanes[i] = p[i];
+    return vld1q_f32(lanes);
+}
+
+LAI_INLINE void lai_r_store_n(float *p, lai_r x, int64_t n) {
+    float lanes[4];
+    int i;
+    vst1q_f32(lanes, x);
+    for (i = 0; i < 4 && i < (int)n; ++i) p[i] = lanes[i];
+}
+
+LAI_INLINE lai_r lai_r_pow2(lai_r n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
+}
+
+LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
+    const float32x4x2_t both = {{x, y}};
+    vst2q_f32(p, both);
+}
+
+LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
+    vst1q_f32(s, vpaddq_f32(vpaddq_f32(x, y), vpaddq_f32(z, w)));
 }
 
 #else /* the scalar pass: four floats, in whatever registers the compiler has for them */
@@ -1433,12 +1502,16 @@ LAI_INLINE lai_v lai_exp_parts(lai_v x, lai_v lo, lai_v *s) {
     return lai_fma(lai_mul(r, r), p, r);
 }
 
+LAI_INLINE lai_v lai_exp(lai_v x, lai_v lo) {
+    lai_v s, e = lai_exp_parts(x, lo, &s);
+    return lai_fma(s, e, s);
+}
+
 /* y[i] = exp(x[i] + lo[i]) for n a multiple of 16; relative error 1e-7, 0 below -87.7 */
 static void lai_exp_n(float *y, const float *x, const float *lo, int64_t n) {
     int64_t i;
     for (i = 0; i < n; i += 16) {
-        lai_v s, e = lai_exp_parts(lai_load(x + i), lai_load(lo + i), &s);
-        lai_store(y + i, lai_fma(s, e, s));
+        lai_store(y + i, lai_exp(lai_load(x + i), lai_load(lo + i)));
     }
 }
 
@@ -1625,41 +1698,32 @@ static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
     return square == 0.0 ? 0.0f : (float)(1.0 / square);
 }
 
-static void lai_map_identity(const lai_head *h, float *y, int64_t y_step, lai_rows x,
-                             int64_t count) {
-    for (; count > 0; --count, y += y_step, x.at += x.step) {
-        const float norm = lai_inverse_norm(x.at, h->dim_k, h->layer->l2_mode, h->layer->l2_eps);
-        int64_t i;
-        for (i = 0; i < h->dim_k; i += 16)
-            lai_store_n(y + i, lai_mul(lai_set(norm), lai_load_n(x.at + i, h->dim_k - i)),
-                        h->dim_k - i);
-    }
+static void lai_map_identity(const lai_head *h, float *y, const float *x, float norm) {
+    int64_t i;
+    for (i = 0; i < h->dim_k; i += 16)
+        lai_store_n(y + i, lai_mul(lai_set(norm), lai_load_n(x + i, h->dim_k - i)), h->dim_k - i);
 }
 
 /* x > 0: x + 1, else exp(x), as exp(min(x, 0)) + max(x, 0): exact at 0, and NaN stays */
-static void lai_map_elu(const lai_head *h, float *y, int64_t y_step, lai_rows x, int64_t count) {
-    for (; count > 0; --count, y += y_step, x.at += x.step) {
-        int64_t i;
-        for (i = 0; i < h->dim_k; i += 16) {
-            const lai_v v = lai_load_n(x.at + i, h->dim_k - i);
-            lai_v s, e = lai_exp_parts(lai_min(lai_zero(), v), lai_zero(), &s);
-            lai_store_n(y + i, lai_add(lai_fma(s, e, s), lai_max(lai_zero(), v)), h->dim_k - i);
-        }
+static void lai_map_elu(const lai_head *h, float *y, const float *x, float norm) {
+    int64_t i;
+    for (i = 0; i < h->dim_k; i += 16) {
+        const lai_v v = lai_mul(lai_set(norm), lai_load_n(x + i, h->dim_k - i));
+        const lai_v low = lai_exp(lai_min(lai_zero(), v), lai_zero());
+        lai_store_n(y + i, lai_add(low, lai_max(lai_zero(), v)), h->dim_k - i);
     }
 }
 
 /* relu(x) cos(theta), then relu(x) sin(theta), theta = pi position / (2 M) */
-static void lai_map_cosine(const lai_head *h, float *y, int64_t y_step, lai_rows x,
-                           int64_t position, int64_t count) {
-    for (; count > 0; --count, y += y_step, x.at += x.step, ++position) {
-        const double theta = 1.57079632679489662 * ((double)position / h->layer->horizon);
-        const lai_v c = lai_set((float)cos(theta)), s = lai_set((float)sin(theta));
-        int64_t i;
-        for (i = 0; i < h->dim_k; i += 16) {
-            const lai_v v = lai_max(lai_zero(), lai_load_n(x.at + i, h->dim_k - i));
-            lai_store_n(y + i, lai_mul(v, c), h->dim_k - i);
-            lai_store_n(y + h->dim_k + i, lai_mul(v, s), h->dim_k - i);
-        }
+static void lai_map_cosine(const lai_head *h, float *y, const float *x, float norm,
+                           int64_t position) {
+    const double theta = 1.57079632679489662 * ((double)position / h->layer->horizon);
+    const lai_v c = lai_set((float)cos(theta)), s = lai_set((float)sin(theta));
+    int64_t i;
+    for (i = 0; i < h->dim_k; i += 16) {
+        const lai_v v = lai_mul(lai_set(norm), lai_load_n(x + i, h->dim_k - i));
+        lai_store_n(y + i, lai_mul(lai_max(lai_zero(), v), c), h->dim_k - i);
+        lai_store_n(y + h->dim_k + i, lai_mul(lai_max(lai_zero(), v), s), h->dim_k - i);
     }
 }
 
@@ -1697,14 +1761,15 @@ static void lai_pack_projection(const lai_head *h, float *panels) {
             panels[(j / 16 * n + i) * 16 + j % 16] = j < m ? h->projection[j * n + i] : 0.0f;
 }
 
-/* max(w . y, 0) + feature_eps on m projections, y = sqrt(scale) x */
-static void lai_favor_relu(const lai_head *h, float *y) {
-    const lai_v scale = lai_set(sqrtf(h->layer->scale)), eps = lai_set(h->layer->feature_eps);
+/* y has the m projections of x and gets max(w . y, 0) + feature_eps, where y = sqrt(scale) x */
+static void lai_favor_relu(const lai_head *h, float *y, float norm) {
+    const lai_v root = lai_set(norm * sqrtf(h->layer->scale)), eps = lai_set(h->layer->feature_eps);
+    const int64_t m = h->layer->features;
     int64_t j;
-    for (j = 0; j < h->layer->features; j += 16) {
-        const lai_v v = lai_mul(scale, lai_load_n(y + j, h->layer->features - j));
-        lai_store_n(y + j, lai_add(lai_max(lai_zero(), v), eps), h->layer->features - j);
-    }
+    for (j = 0; j < m; j += 16)
+        lai_store_n(y + j,
+                    lai_add(lai_max(lai_zero(), lai_mul(root, lai_load_n(y + j, m - j))), eps),
+                    m - j);
 }
 
 /* the largest of y[j], or of |y[j]| */
@@ -1725,10 +1790,11 @@ static float lai_largest(const float *y, int64_t n, int absolute) {
 
 /* Exponential features of one row: y has its m projections and gets c (exp(+-w . y - |y|^2 / 2 -
  * max) + feature_eps exp(-max)), where *maximum, of all exponents so far, grows by this row's. */
-static void lai_favor_exp(const lai_head *h, float *y, const float *x, float *maximum) {
+static void lai_favor_exp(const lai_head *h, float *y, const float *x, float norm, float *maximum) {
     const int64_t m = h->layer->features;
     const int both = h->layer->favor_kernel == LA_FAVOR_HYPERBOLIC;
-    const double scale = (double)h->layer->scale, eps = (double)h->layer->feature_eps;
+    const double scale = (double)h->layer->scale * (double)norm * (double)norm;
+    const double eps = (double)h->layer->feature_eps;
     const double half = 0.5 * scale * (double)lai_dot(x, x, h->dim_k);
     const double top = sqrt(scale) * (double)lai_largest(y, m, both) - half;
     const lai_v root = lai_set((float)sqrt(scale)), c = lai_set(1.0f / sqrtf((float)h->features));
@@ -1740,11 +1806,10 @@ static void lai_favor_exp(const lai_head *h, float *y, const float *x, float *ma
     low = lai_set((float)(eps * exp(-(double)*maximum)));
     for (i = 0; i < m; i += 16) {
         const lai_v e = lai_load_n(y + i, m - i);
-        lai_v s, p = lai_exp_parts(lai_fma(e, root, shift), lai_zero(), &s);
-        lai_store_n(y + i, lai_mul(c, lai_add(lai_fma(s, p, s), low)), m - i);
-        if (!both) continue;
-        p = lai_exp_parts(lai_fnma(e, root, shift), lai_zero(), &s);
-        lai_store_n(y + m + i, lai_mul(c, lai_add(lai_fma(s, p, s), low)), m - i);
+        const lai_v plus = lai_exp(lai_fma(e, root, shift), lai_zero());
+        const lai_v minus = lai_exp(lai_fnma(e, root, shift), lai_zero());
+        lai_store_n(y + i, lai_mul(c, lai_add(plus, low)), m - i);
+        if (both) lai_store_n(y + m + i, lai_mul(c, lai_add(minus, low)), m - i);
     }
 }
 
@@ -1772,22 +1837,24 @@ static int64_t lai_scratch_floats(int64_t rows, int64_t queries, int64_t count) 
 static void lai_map_rows(const lai_head *h, lai_stream *s, float *y, lai_rows x, int64_t t,
                          int64_t count, float *max, int key) {
     const int64_t rows = LAI_ROUND16(h->features);
+    const la_layer *l = h->layer;
     int64_t i;
-    if (h->layer->feature == LA_FEATURE_ELU1)
-        lai_map_elu(h, y, rows, x, count);
-    else if (h->layer->feature == LA_FEATURE_COSFORMER)
-        lai_map_cosine(h, y, rows, x, h->position + t, count);
-    else if (h->layer->feature == LA_FEATURE_IDENTITY)
-        lai_map_identity(h, y, rows, x, count);
-    else
-        lai_project(h, s->panels, y, rows, x, count);
-    for (i = 0; h->layer->feature == LA_FEATURE_FAVOR && i < count; ++i) {
-        max[i] = key ? s->maximum : -HUGE_VALF;
-        if (h->layer->favor_kernel == LA_FAVOR_RELU)
-            lai_favor_relu(h, y + i * rows);
-        else
-            lai_favor_exp(h, y + i * rows, x.at + i * x.step, max + i);
-        s->maximum = key ? max[i] : s->maximum;
+    if (l->feature == LA_FEATURE_FAVOR) lai_project(h, s->panels, y, rows, x, count);
+    for (i = 0; i < count; ++i, y += rows, x.at += x.step) {
+        const float norm = lai_inverse_norm(x.at, h->dim_k, l->l2_mode, l->l2_eps);
+        if (l->feature == LA_FEATURE_IDENTITY)
+            lai_map_identity(h, y, x.at, norm);
+        else if (l->feature == LA_FEATURE_ELU1)
+            lai_map_elu(h, y, x.at, norm);
+        else if (l->feature == LA_FEATURE_COSFORMER)
+            lai_map_cosine(h, y, x.at, norm, h->position + t + i);
+        else if (l->favor_kernel == LA_FAVOR_RELU)
+            lai_favor_relu(h, y, norm);
+        else {
+            max[i] = key ? s->maximum : -HUGE_VALF;
+            lai_favor_exp(h, y, x.at, norm, max + i);
+            s->maximum = key ? max[i] : s->maximum;
+        }
     }
 }
 
@@ -2102,11 +2169,6 @@ LAI_INLINE lai_row_gates lai_load_row_gates(const lai_head *h, const lai_pairs *
     g.b_rest = g.a_rest;
     g.b = lai_sum_exactly(g.a, g.B, &g.b_rest);
     return g;
-}
-
-LAI_INLINE lai_v lai_exp(lai_v x, lai_v rest) {
-    lai_v s, e = lai_exp_parts(x, rest, &s);
-    return lai_fma(s, e, s);
 }
 
 /* Decay per channel: G is a vector and goes into the coefficients, which are products and
@@ -2955,9 +3017,10 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_r_pow2
 #undef lai_r_store_zip
 #undef lai_r_sum4
+#undef lai_r_load_n
+#undef lai_r_store_n
 #undef lai_r_bits
 #undef lai_r_set
-#undef lai_r_load_n
 #undef lai_r_max
 #undef lai_r_min
 #undef lai_r_round
@@ -2969,7 +3032,6 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_r_keep
 #undef lai_r_fma
 #undef lai_r_fnma
-#undef lai_r_store_n
 #undef lai_r_sum
 #undef lai_v
 #undef lai_make
@@ -2996,6 +3058,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_fma1
 #undef lai_sum
 #undef lai_exp_parts
+#undef lai_exp
 #undef lai_exp_n
 #undef lai_decay
 #undef lai_read
@@ -3053,7 +3116,6 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_sum_exactly
 #undef lai_row_gates
 #undef lai_load_row_gates
-#undef lai_exp
 #undef lai_pair_wide_keys
 #undef lai_pair_wide
 #undef lai_prepare_pairs
@@ -3141,13 +3203,20 @@ static int lai_has_avx2(void) {
 #endif
 
 LA_DEF int la_isa_available(int isa) {
-    return isa == LA_ISA_SCALAR || (isa == LA_ISA_AVX2 && lai_has_avx2());
+    return isa == LA_ISA_SCALAR || (isa == LA_ISA_AVX2 && lai_has_avx2()) ||
+           (isa == LA_ISA_NEON && LAI_HAS_NEON);
 }
 
 static void lai_run_head(int isa, const lai_head *head) {
 #if LAI_HAS_AVX2
     if (isa == LA_ISA_AVX2) {
         lai_avx2_run_form(head);
+        return;
+    }
+#endif
+#if LAI_HAS_NEON
+    if (isa == LA_ISA_NEON) {
+        lai_neon_run_form(head);
         return;
     }
 #endif
@@ -3524,11 +3593,12 @@ LA_DEF la_status la_favor_projection(float *projection, int64_t features, int64_
     return LA_OK;
 }
 
-/* ln(softplus(x)), where softplus(x) = ln(1 + e^x) may be too small for any float */
-static double lai_log_softplus(double x) {
-    if (x < -36.0) /* e^x / 2 is below the rounding of 1 */
-        return x;
-    return log(x > 0.0 ? x + log1p(exp(-x)) : log1p(exp(x)));
+/* ln(exp(A) softplus(a + b)), where exp and softplus may be too large and too small for any number */
+static double lai_log_rate(double A, double a, double b) {
+    const double x = a + b, sum = A + a, part = sum - A;
+    if (x < -36.0) /* softplus(x) = e^x: A + a + b with the rounding of the first sum added last */
+        return (sum + b) + ((A - (sum - part)) + (a - part));
+    return A + log(x > 0.0 ? x + log1p(exp(-x)) : log1p(exp(x)));
 }
 
 LA_DEF la_status la_gate_log_decay(float *log_decay, const float *a, const float *A_log,
@@ -3538,8 +3608,9 @@ LA_DEF la_status la_gate_log_decay(float *log_decay, const float *a, const float
     if (rows > 0 && heads > 0 && (!log_decay || !a || !A_log || !dt_bias)) return LA_E_NULL;
     for (i = 0; i < rows; ++i)
         for (h = 0; h < heads; ++h) {
-            const double x = (double)a[i * heads + h] + (double)dt_bias[h];
-            log_decay[i * heads + h] = -(float)exp((double)A_log[h] + lai_log_softplus(x));
+            const double rate =
+                lai_log_rate((double)A_log[h], (double)a[i * heads + h], (double)dt_bias[h]);
+            log_decay[i * heads + h] = -(float)exp(rate);
         }
     return LA_OK;
 }
