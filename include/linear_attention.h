@@ -729,9 +729,11 @@ static void lai_check_options(lai_check *c, const la_layer *layer, const la_call
 
 /* what the call says of each sequence */
 static void lai_check_sequences(lai_check *c, const la_layer *layer, const la_call *call) {
-    const int64_t most = LAI_MAX(call->tokens, call->keys);
     int64_t b;
     for (b = 0; b < call->batch && c->status == LA_OK; ++b) {
+        const int64_t tokens = call->lengths ? call->lengths[b] : call->tokens;
+        const int64_t keys = call->key_lengths ? call->key_lengths[b] : call->keys;
+        const int64_t most = layer->bidirectional ? LAI_MAX(tokens, keys) : tokens;
         const double first = call->positions ? (double)call->positions[b] : 0.0;
         if (call->lengths) lai_check_size(c, call->lengths[b], 0, call->tokens, "lengths");
         if (call->key_lengths)
@@ -927,8 +929,8 @@ static int lai_split(double g, float *x, float *lo) {
     return deep;
 }
 
-/* numerator / denominator as a factor, by the layer's eps; a denominator of exactly 0 gives 0.
- * `shift` is the logarithm that stabilised features leave out. */
+/* 1 / denominator, by the layer's eps; exactly 0 gives 0, and what is smaller than 1e-37 counts as
+ * 1e-37, so that nothing overflows. `shift` is the logarithm that stabilised features leave out. */
 static float lai_inverse(const lai_head *h, float denominator, double shift) {
     const double eps = h->layer->eps > 0.0f ? (double)h->layer->eps * exp(-shift) : 0.0;
     double d = (double)denominator;
@@ -936,7 +938,9 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
         d += eps;
     else
         d = d < eps ? eps : d;
-    return d == 0.0 ? 0.0f : (float)(1.0 / d);
+    if (d == 0.0) return 0.0f;
+    if (fabs(d) < 1e-37) d = d < 0.0 ? -1e-37 : 1e-37;
+    return (float)(1.0 / d);
 }
 
 /* ================================================================================================
@@ -1111,10 +1115,13 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
 #define lai_pair_wide         LAI_NAME(pair_wide)
 #define lai_prepare_pairs     LAI_NAME(prepare_pairs)
-#define lai_pair_output       LAI_NAME(pair_output)
-#define lai_pair_prefetch     LAI_NAME(pair_prefetch)
+#define lai_pair_view         LAI_NAME(pair_view)
+#define lai_view_pair         LAI_NAME(view_pair)
+#define lai_times_beta        LAI_NAME(times_beta)
 #define lai_pair_values       LAI_NAME(pair_values)
-#define lai_pair_step         LAI_NAME(pair_step)
+#define lai_pair_output       LAI_NAME(pair_output)
+#define lai_pair_panel        LAI_NAME(pair_panel)
+#define lai_pair_prefetch     LAI_NAME(pair_prefetch)
 #define lai_pair_block        LAI_NAME(pair_block)
 #define lai_settle_pairs      LAI_NAME(settle_pairs)
 #define lai_layout_pairs      LAI_NAME(layout_pairs)
@@ -1803,7 +1810,7 @@ static void lai_favor_exp(const lai_head *h, float *y, const float *x, float nor
     if (top > (double)*maximum) *maximum = (float)top;
     if (eps > 0.0 && log(eps) > (double)*maximum) *maximum = (float)log(eps);
     shift = lai_set((float)(-half - (double)*maximum));
-    low = lai_set((float)(eps * exp(-(double)*maximum)));
+    low = lai_set(eps > 0.0 ? (float)(eps * exp(-(double)*maximum)) : 0.0f);
     for (i = 0; i < m; i += 16) {
         const lai_v e = lai_load_n(y + i, m - i);
         const lai_v plus = lai_exp(lai_fma(e, root, shift), lai_zero());
@@ -2013,6 +2020,7 @@ typedef struct lai_pair_query {
 
 typedef struct lai_pairs {
     float *panels, *K, *Q, *R, *rho, *predicted, *zeros, *z;
+    float *room;       /* where R is not needed: arguments and results of exp */
     float *sum, *rest; /* ln G of decay per channel: [rows] each */
     lai_pair_info *info;
     lai_pair_query *query;
@@ -2031,9 +2039,10 @@ static double lai_gate(const lai_head *h, const lai_mapped *y, int64_t i, int64_
 
 static void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_mapped *y, float before,
                             int64_t first, int64_t end) {
-    float x[3 * LAI_RING] = {0}, lo[3 * LAI_RING] = {0}, e[3 * LAI_RING];
+    float *x = c->room, *lo = x + 3 * LAI_RING, *e = lo + 3 * LAI_RING;
     int deep[3 * LAI_RING], j;
     int64_t p;
+    memset(x, 0, 6 * LAI_RING * sizeof *x);
     for (p = first, j = 0; p < end; ++p, ++j) {
         const double A = lai_gate(h, y, 2 * (p - first), 2 * p, before);
         const double B = lai_gate(h, y, 2 * (p - first) + 1, 2 * p + 1, before);
@@ -2105,35 +2114,29 @@ static void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y
     lai_pair_info *info = c->info + slot;
     const float B = info->kk, wa = info->write[0] * info->write_late;
     float *K = c->K + slot * 2 * c->rows, s[4];
-    lai_v kk = lai_zero();
     int64_t m, i;
-    for (i = 0; i < n; i += 16) {
-        const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
-        lai_store_zip(K + 2 * i, ka, kb);
-        kk = lai_fma(kb, ka, kk);
-    }
-    info->kk = h->delta ? lai_sum(kk) * B : 0.0f;
-    for (m = 0; m < h->queries; ++m) {
+    for (m = 0; m == 0 || m < h->queries; ++m) {
         const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
         float *Q = c->Q + (slot * h->queries + m) * 2 * c->rows;
-        lai_v aa = lai_zero(), ba = aa, bb = aa, za = aa, zb = aa;
+        lai_v aa = lai_zero(), ba = aa, bb = aa, kk = aa;
         lai_pair_dots dots;
         for (i = 0; i < n; i += 16) {
             const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
             const lai_v va = lai_load_n(qa + i, n - i), vb = lai_load_n(qb + i, n - i);
+            lai_store_zip(K + 2 * i, ka, kb);
             lai_store_zip(Q + 2 * i, va, vb);
             aa = lai_fma(va, ka, aa);
             ba = lai_fma(vb, ka, ba);
             bb = lai_fma(vb, kb, bb);
-            if (h->normalised) {
-                za = lai_fma(va, lai_load(c->z + i), za);
-                zb = lai_fma(vb, lai_load(c->z + i), zb);
-            }
+            kk = lai_fma(kb, ka, kk);
         }
-        lai_sum4(s, aa, ba, bb, za);
-        dots.aa = s[0], dots.ba = s[1], dots.bb = s[2], dots.za = s[3];
-        dots.zb = h->normalised ? lai_sum(zb) : 0.0f;
-        lai_finish_query(h, info, y, at, m, B, &dots, c->query + slot * h->queries + m);
+        lai_sum4(s, aa, ba, bb, kk);
+        dots.aa = s[0], dots.ba = s[1], dots.bb = s[2];
+        dots.za = h->normalised ? lai_dot(qa, c->z, n) : 0.0f;
+        dots.zb = h->normalised ? lai_dot(qb, c->z, n) : 0.0f;
+        info->kk = s[3] * B;
+        if (h->queries > 0)
+            lai_finish_query(h, info, y, at, m, B, &dots, c->query + slot * h->queries + m);
     }
     for (i = 0; h->normalised && i < n; i += 16) {
         lai_v z = lai_load(c->z + i);
@@ -2264,8 +2267,8 @@ static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, in
         lai_pair_rows x;
         x.ka = y.k.at + i * y.k.step;
         x.kb = both ? x.ka + y.k.step : c->zeros;
-        x.qa = y.q.at + i * y.q.step;
-        x.qb = both ? x.qa + y.q.step : c->zeros;
+        x.qa = h->queries > 0 ? y.q.at + i * y.q.step : c->zeros;
+        x.qb = h->queries > 0 && both ? x.qa + y.q.step : c->zeros;
         x.qa_next = y.q_next;
         x.qb_next = both ? y.q_next : 0;
         if (h->decay_wide)
@@ -2275,97 +2278,131 @@ static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, in
     }
 }
 
-/* o_a and o_b of one query head, from what the pass read (o) and the tokens' own writes (u) */
-LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_info *info,
-                                const lai_pair_query *query, int64_t m, int64_t t, int64_t column,
-                                int64_t cols, const float *o, lai_v ua, lai_v ub) {
-    lai_v oa = lai_mul(lai_load(o), lai_set(info->late[0]));
-    lai_v ob = lai_mul(lai_load(o + 16), lai_set(info->late[1]));
-    oa = lai_fma1(query->read[0], oa, lai_mul(lai_set(query->aa), ua));
-    lai_store_n(lai_output(h, m, t, column), oa, cols);
-    if (t + 1 == h->keys) return;
-    ob = lai_fma1(query->read[1], ob, lai_mul(lai_set(query->ba), ua));
-    ob = lai_fma1(query->bb, ub, ob);
-    lai_store_n(lai_output(h, m, t + 1, column), ob, cols);
+/* A pair as the panels see it: pointers at its slot, and at its tokens' rows. */
+typedef struct lai_pair_view {
+    const lai_pair_info *info;
+    const lai_pair_query *query;
+    const float *K, *Q, *R, *rho;
+    const float *v[2], *beta[2];
+    float *out[2];
+    int tokens; /* 2, or 1 at an odd end */
+} lai_pair_view;
+
+static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
+    const int64_t slot = p % LAI_RING, next = p + 1 < c->count ? (p + 1) % LAI_RING : slot,
+                  t = 2 * p;
+    int i;
+    x->info = c->info + slot;
+    x->query = c->query + slot * h->queries;
+    x->K = c->K + slot * 2 * c->rows;
+    x->R = c->R + next * 2 * c->rows;
+    x->Q = h->queries > 0 ? c->Q + slot * h->queries * 2 * c->rows : x->K;
+    x->rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
+    x->tokens = t + 1 < h->keys ? 2 : 1;
+    for (i = 0; i < x->tokens; ++i) {
+        x->v[i] = h->v.at + (t + i) * h->v.step;
+        x->beta[i] = h->beta.at + (t + i) * h->beta.step;
+        x->out[i] = h->out + (t + i) * h->out_step;
+    }
 }
 
-/* What later steps will read and write, asked for evenly, one panel's share a step: rows are
- * short and far apart, so hardware does not foresee them. v and out four pairs ahead, q and k a
- * ring ahead. */
-static void lai_pair_prefetch(const lai_head *h, int64_t t, int64_t column) {
-    const int64_t soon = t + 8, later = t + 2 * LAI_RING, last = h->keys - 1;
-    int64_t i;
-    if (soon < last) {
-        LAI_PREFETCH(h->v.at + soon * h->v.step + column);
-        LAI_PREFETCH(h->v.at + (soon + 1) * h->v.step + column);
-        if (h->queries > 0) {
-            LAI_PREFETCH_WRITE(lai_output(h, 0, soon, column));
-            LAI_PREFETCH_WRITE(lai_output(h, 0, soon + 1, column));
-        }
-    }
-    for (i = column - h->first; later < last && i < h->dim_k; i += h->columns) {
-        LAI_PREFETCH(h->k.at + later * h->k.step + i);
-        LAI_PREFETCH(h->k.at + (later + 1) * h->k.step + i);
-        if (h->queries > 0) {
-            LAI_PREFETCH(h->q.at + later * h->q.step + i);
-            LAI_PREFETCH(h->q.at + (later + 1) * h->q.step + i);
-        }
-    }
+LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, int64_t column,
+                                int64_t cols) {
+    return lai_mul(x, h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta));
 }
 
 /* what the pair writes into one panel; r is what the state predicts for its keys (delta rules) */
-static void lai_pair_values(const lai_head *h, const lai_pair_info *info, const float *r, int64_t t,
-                            int64_t column, int64_t cols, lai_v *ua, lai_v *ub) {
-    lai_v a = lai_value(h, t, column, cols), b;
+LAI_INLINE void lai_pair_values(const lai_head *h, const lai_pair_view *x, const float *r,
+                                int64_t column, int64_t cols, lai_v *ua, lai_v *ub) {
+    const lai_pair_info *info = x->info;
+    lai_v a = lai_load_n(x->v[0] + column, cols), b;
     if (h->delta)
         a = lai_fnma(lai_set(info->read[0]), lai_mul(lai_load(r), lai_set(info->late[0])), a);
-    *ua = lai_mul(a, lai_beta(h, t, column, cols));
+    *ua = lai_times_beta(h, a, x->beta[0], column, cols);
     *ub = lai_zero();
-    if (t + 1 == h->keys) return;
-    b = lai_value(h, t + 1, column, cols);
+    if (x->tokens < 2) return;
+    b = lai_load_n(x->v[1] + column, cols);
     if (h->delta) {
         b = lai_fnma(lai_set(info->read[1]), lai_mul(lai_load(r + 16), lai_set(info->late[1])), b);
         b = lai_fnma(lai_set(info->kk), *ua, b);
     }
-    *ub = lai_mul(b, lai_beta(h, t + 1, column, cols));
+    *ub = lai_times_beta(h, b, x->beta[1], column, cols);
+}
+
+/* o_a and o_b of query head m, from what the pass read (o) and the tokens' own writes (u) */
+LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64_t m,
+                                int64_t column, int64_t cols, lai_v oa, lai_v ob, lai_v ua,
+                                lai_v ub) {
+    const lai_pair_query *query = x->query + m;
+    const int64_t at = m * h->out_next + column;
+    oa = lai_mul(oa, lai_set(x->info->late[0]));
+    oa = lai_fma1(query->read[0], oa, lai_mul(lai_set(query->aa), ua));
+    lai_store_n(x->out[0] + at, oa, cols);
+    if (x->tokens < 2) return;
+    ob = lai_mul(ob, lai_set(x->info->late[1]));
+    ob = lai_fma1(query->read[1], ob, lai_mul(lai_set(query->ba), ua));
+    lai_store_n(x->out[1] + at, lai_fma1(query->bb, ub, ob), cols);
 }
 
 /* one pair, one panel */
-static void lai_pair_step(const lai_head *h, lai_pairs *c, int64_t p, int64_t column) {
-    const int64_t slot = p % LAI_RING, next = p + 1 < c->count ? (p + 1) % LAI_RING : slot;
-    const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), n = h->features, t = 2 * p;
-    const lai_pair_info *info = c->info + slot;
-    const lai_pair_query *query = c->query + slot * h->queries;
-    const float *K = c->K + slot * 2 * c->rows, *R = c->R + next * 2 * c->rows;
-    const float *Q = h->queries > 0 ? c->Q + slot * h->queries * 2 * c->rows : K;
-    const float *rho = h->decay_wide ? c->rho + slot * c->rows : info->rho;
+LAI_INLINE void lai_pair_panel(const lai_head *h, lai_pairs *c, const lai_pair_view *x,
+                               int64_t column, int64_t cols) {
+    const int64_t n = h->features;
+    const lai_pair_info *info = x->info;
     float *S = lai_panel(h, c->panels, column), *r = c->predicted + 2 * (column - h->first);
     float u[32], o[32];
     lai_v ua, ub, oa, ob;
     int64_t m;
-    lai_pair_prefetch(h, t, column);
-    lai_pair_values(h, info, r, t, column, cols, &ua, &ub);
+    lai_pair_values(h, x, r, column, cols, &ua, &ub);
     for (m = 1; m < h->queries; ++m) {
-        lai_read2(S, 16, Q + m * 2 * c->rows, 2, n, &oa, &ob);
-        lai_store(o, oa);
-        lai_store(o + 16, ob);
-        lai_pair_output(h, info, query + m, m, t, column, cols, o, ua, ub);
+        lai_read2(S, 16, x->Q + m * 2 * c->rows, 2, n, &oa, &ob);
+        lai_pair_output(h, x, m, column, cols, oa, ob, ua, ub);
     }
     lai_store(u, lai_mul(lai_mul(ua, lai_set(info->write[0])), lai_set(info->write_late)));
     lai_store(u + 16, lai_mul(ub, lai_set(info->write[1])));
-    lai_pair_passes[h->delta][info->rescale](S, n, Q, K, R, rho, u, o, r);
-    if (h->queries > 0) lai_pair_output(h, info, query, 0, t, column, cols, o, ua, ub);
+    lai_pair_passes[h->delta][info->rescale](S, n, x->Q, x->K, x->R, x->rho, u, o, r);
+    if (h->queries > 0)
+        lai_pair_output(h, x, 0, column, cols, lai_load(o), lai_load(o + 16), ua, ub);
 }
 
-/* Pairs first .. end - 1 over all panels, two panels at a time: the one hides the other's
- * latency, and up to dk = 128 both stay in L1. */
+/* What later steps will read and write, asked for evenly: rows are short and far apart, so hardware
+ * does not foresee them. q and k a ring ahead; v and out two pairs ahead and no more, since rows
+ * whose distance is a power of two share few sets of L1 (four pairs ahead cost 10 to 30 %). */
+LAI_INLINE void lai_pair_prefetch(const lai_head *h, int64_t t, int64_t column, int64_t share) {
+    const int64_t soon = t + 4, later = t + 2 * LAI_RING, last = h->keys - 1;
+    const float *v = h->v.at + soon * h->v.step + column;
+    const float *k = h->k.at + later * h->k.step, *q = h->q.at + later * h->q.step;
+    const float *out = h->queries > 0 ? h->out + soon * h->out_step + column : v;
+    int64_t i;
+    for (i = 0; soon < last && i < share; i += 16) {
+        LAI_PREFETCH(v + i);
+        LAI_PREFETCH(v + i + h->v.step);
+        LAI_PREFETCH_WRITE(out + i);
+        LAI_PREFETCH_WRITE(out + i + h->out_step);
+    }
+    if (later >= last) return;
+    for (; column - h->first < h->dim_k && share > 0; share -= 16, column += 16) {
+        LAI_PREFETCH(k + (column - h->first));
+        LAI_PREFETCH(k + h->k.step + (column - h->first));
+        LAI_PREFETCH(q + (column - h->first));
+        LAI_PREFETCH(q + h->q.step + (column - h->first));
+    }
+}
+
+/* Pairs first .. end - 1 over all panels, two panels at a time: the one hides the other's latency,
+ * and up to dk = 128 both stay in L1. */
 static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
     const int64_t last = h->first + h->columns;
     int64_t group, column, p;
     for (group = h->first; group < last; group += 32)
-        for (p = first; p < end; ++p)
-            for (column = group; column < LAI_MIN(group + 32, last); column += 16)
-                lai_pair_step(h, c, p, column);
+        for (p = first; p < end; ++p) {
+            const int64_t stop = LAI_MIN(group + 32, last);
+            lai_pair_view x;
+            lai_view_pair(h, c, p, &x);
+            lai_pair_prefetch(h, 2 * p, group, stop - group);
+            for (column = group; column < stop; column += 16)
+                lai_pair_panel(h, c, &x, column, LAI_MIN(stop - column, 16));
+        }
 }
 
 /* multiply S and z by G */
@@ -2391,7 +2428,8 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
     c->panels = at, at += columns * h->features;
     c->K = at, at += block * rows;
     c->Q = at, at += block * rows * h->queries;
-    c->R = h->decay_wide ? at : c->K, at += block * rows;
+    c->room = at, at += block * rows;
+    c->R = h->decay_wide ? c->room : c->K;
     c->rho = at, at += LAI_RING * rows;
     c->zeros = at, at += 4 * rows; /* and three rows of decays behind the zeros */
     c->z = at, at += rows;
@@ -3119,10 +3157,13 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_pair_wide_keys
 #undef lai_pair_wide
 #undef lai_prepare_pairs
-#undef lai_pair_output
-#undef lai_pair_prefetch
+#undef lai_pair_view
+#undef lai_view_pair
+#undef lai_times_beta
 #undef lai_pair_values
-#undef lai_pair_step
+#undef lai_pair_output
+#undef lai_pair_panel
+#undef lai_pair_prefetch
 #undef lai_pair_block
 #undef lai_settle_pairs
 #undef lai_layout_pairs

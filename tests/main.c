@@ -20,6 +20,7 @@ enum { TAIL_BYTES = CANARY_BYTES, ALIGNMENT = 64 };
 static Test *first_test, **last_link = &first_test;
 static const char *running = "";
 static uint64_t generator; /* never 0 */
+static int thinning = 1;
 static unsigned long checks, failures; /* of the running test */
 
 void test_register(Test *test) {
@@ -76,6 +77,15 @@ uint64_t random_bits(void) {
 float random_uniform(float low, float high) {
     float value = low + (high - low) * ((float)(random_bits() >> 40) / 16777216.0f);
     return value < high ? value : low;
+}
+
+int thinned(int i) {
+    static int offset;
+    if (thinning == 1) {
+        return i;
+    }
+    offset = i == 0 ? random_below(thinning) : offset;
+    return offset + i * thinning;
 }
 
 int random_below(int n) { return (int)((random_bits() >> 33) % (unsigned)n); }
@@ -146,10 +156,13 @@ int main(int argc, char **argv) {
             list = 1;
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             seed = strtoull(argv[++i], NULL, 0);
+        } else if (strcmp(argv[i], "--thin") == 0 && i + 1 < argc) {
+            thinning = atoi(argv[++i]);
+            thinning = thinning < 1 ? 1 : thinning > 8 ? 8 : thinning;
         } else if (argv[i][0] != '-') {
             argv[filters++] = argv[i];
         } else {
-            fprintf(stderr, "usage: tests [--list] [--seed N] [part of a test's name ...]\n");
+            fprintf(stderr, "usage: tests [--list] [--seed N] [--thin N] [part of a name ...]\n");
             return 2;
         }
     }

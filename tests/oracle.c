@@ -10,7 +10,16 @@
 /* ---------------------------------------------------------------- the oracle */
 
 int64_t oracle_features(const la_layer *layer) {
-    return layer->dim_k; /* of the identity */
+    switch (layer->feature) {
+    case LA_FEATURE_COSFORMER: return 2 * layer->dim_k;
+    case LA_FEATURE_FAVOR:
+        return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * layer->features : layer->features;
+    default: return layer->dim_k;
+    }
+}
+
+int oracle_has_maximum(const la_layer *layer) {
+    return layer->feature == LA_FEATURE_FAVOR && layer->favor_kernel != LA_FAVOR_RELU;
 }
 
 int64_t oracle_out_heads(const la_layer *layer) {
@@ -18,11 +27,15 @@ int64_t oracle_out_heads(const la_layer *layer) {
 }
 
 int64_t oracle_head_floats(const la_layer *layer) {
-    return oracle_features(layer) * (layer->dim_v + (layer->normalised ? 1 : 0));
+    int64_t columns = layer->dim_v + (layer->normalised ? 1 : 0);
+    return oracle_features(layer) * columns + oracle_has_maximum(layer);
 }
 
 int64_t oracle_state_index(const la_layer *layer, int64_t h, int64_t i, int64_t j) {
     int64_t r = oracle_features(layer), dv = layer->dim_v, first = h * oracle_head_floats(layer);
+    if (i == r) {
+        return first + oracle_head_floats(layer) - 1;
+    }
     if (j == dv) {
         return first + r * dv + i;
     }
@@ -41,17 +54,31 @@ static int64_t mapped_head(const la_layer *layer, int64_t h, int64_t heads) {
     return layer->head_map == LA_TILED ? h % heads : h * heads / layer->heads;
 }
 
+static int64_t tokens_of(const la_call *call, int64_t b) {
+    return call->lengths != NULL ? call->lengths[b] : call->tokens;
+}
+
+static int64_t keys_of(const la_layer *layer, const la_call *call, int64_t b) {
+    if (!layer->bidirectional) {
+        return tokens_of(call, b);
+    }
+    return call->key_lengths != NULL ? call->key_lengths[b] : call->keys;
+}
+
 /* One state, and one query head that reads it. */
 typedef struct Head {
     const la_layer *layer;
     const la_call *call;
     int64_t b, state, query, key;
     int round_decay;
-    double *S, *z, *features; /* S[i][j] = S[i * dv + j] */
+    double *S, *z; /* S[i][j] = S[i * dv + j]; both relative to exp(m)       */
+    double *x;     /* the row that features were taken of                    */
+    double *features; /* relative to exp(top)                                */
+    double m, top; /* 0 where the features are no exponentials               */
 } Head;
 
-/* The L2 norm where the layer has it, then the feature map: row of token t -> head->features. */
-static void take_features(Head *head, const la_in *view, int64_t t, int64_t h) {
+/* Row of token t -> head->x, by the L2 norm where the layer has it. */
+static void take_row(Head *head, const la_in *view, int64_t t, int64_t h) {
     const float *x = view_row(view, head->b, t, h);
     double sum = 0, eps = (double)head->layer->l2_eps, divisor = 1;
     int64_t i;
@@ -64,7 +91,81 @@ static void take_features(Head *head, const la_in *view, int64_t t, int64_t h) {
         divisor = fmax(sqrt(sum), eps);
     }
     for (i = 0; i < head->layer->dim_k; i++) {
-        head->features[i] = (double)x[i] / divisor;
+        head->x[i] = (double)x[i] / divisor;
+    }
+}
+
+/* ReLU by comparison, so that a NaN stays one. */
+static double positive_part(double x) {
+    return x <= 0 ? 0 : x;
+}
+
+/* [relu(x) cos(theta), relu(x) sin(theta)], theta = pi position / (2 M). */
+static void cosformer_features(Head *head, int64_t t) {
+    int64_t i, dk = head->layer->dim_k;
+    int64_t position = t + (head->call->positions != NULL ? head->call->positions[head->b] : 0);
+    double theta = asin(1) * (double)position / head->layer->horizon;
+    for (i = 0; i < dk; i++) {
+        head->features[i] = positive_part(head->x[i]) * cos(theta);
+        head->features[dk + i] = positive_part(head->x[i]) * sin(theta);
+    }
+}
+
+/* W y and |y|^2 / 2, y = sqrt(scale) x. */
+static double favor_project(const Head *head, double *Wy) {
+    const la_layer *layer = head->layer;
+    const float *W = layer->projection + head->state * layer->projection_head_stride;
+    double root = sqrt((double)layer->scale), half = 0;
+    int64_t i, j;
+    for (j = 0; j < layer->features; j++) {
+        Wy[j] = 0;
+        for (i = 0; i < layer->dim_k; i++) {
+            Wy[j] += (double)W[j * layer->dim_k + i] * root * head->x[i];
+        }
+    }
+    for (i = 0; i < layer->dim_k; i++) {
+        half += root * head->x[i] * root * head->x[i] / 2;
+    }
+    return half;
+}
+
+/* r^-1/2 (exp(+-W y - |y|^2 / 2) + eps), relative to exp(top): the largest of them and `least`. */
+static void favor_features(Head *head, double least) {
+    int64_t j, m = head->layer->features, r = oracle_features(head->layer);
+    double *f = head->features, half = favor_project(head, f);
+    double eps = (double)head->layer->feature_eps, top = fmax(least, log(eps));
+    if (!oracle_has_maximum(head->layer)) {
+        for (j = 0; j < r; j++) {
+            f[j] = positive_part(f[j]) + eps;
+        }
+        return;
+    }
+    for (j = r; j-- > 0;) {
+        f[j] = (j < m ? f[j] : -f[j - m]) - half;
+        top = f[j] <= top ? top : f[j];
+    }
+    for (j = 0; j < r; j++) {
+        f[j] = (exp(f[j] - top) + (eps > 0 ? eps * exp(-top) : 0)) / sqrt((double)r);
+    }
+    head->top = top;
+}
+
+/* The features of token t's row; `least` is the least that they may be relative to. */
+static void take_features(Head *head, const la_in *view, int64_t t, int64_t h, double least) {
+    int64_t i;
+    take_row(head, view, t, h);
+    head->top = 0;
+    if (head->layer->feature == LA_FEATURE_COSFORMER) {
+        cosformer_features(head, t);
+    } else if (head->layer->feature == LA_FEATURE_FAVOR) {
+        favor_features(head, least);
+    } else {
+        for (i = 0; i < head->layer->dim_k; i++) {
+            double x = head->x[i];
+            head->features[i] = head->layer->feature == LA_FEATURE_IDENTITY ? x
+                                : x > 0                                     ? x + 1
+                                                                            : exp(x);
+        }
     }
 }
 
@@ -77,6 +178,19 @@ static double decay_of(const Head *head, int64_t t, int64_t i) {
     return head->round_decay ? (double)(float)alpha : alpha;
 }
 
+/* What was relative to exp(m) becomes so to exp(top); of nothing, m is -inf. */
+static void raise_maximum(Head *head) {
+    double factor = exp(head->m - head->top);
+    int64_t i, r = oracle_features(head->layer);
+    for (i = 0; head->top != head->m && i < r * head->layer->dim_v; i++) {
+        head->S[i] *= factor;
+    }
+    for (i = 0; head->top != head->m && i < r; i++) {
+        head->z[i] *= factor;
+    }
+    head->m = head->top;
+}
+
 /* S' = Diag(alpha) S;  u = beta v  or  beta (v - S'^T k);  S = S' + k u^T;  z likewise. */
 static void oracle_write(Head *head, int64_t t) {
     int64_t i, j, r = oracle_features(head->layer), dv = head->layer->dim_v;
@@ -84,7 +198,8 @@ static void oracle_write(Head *head, int64_t t) {
     const la_in *beta = &head->call->beta;
     const double *k = head->features;
     double *S = head->S;
-    take_features(head, &head->call->k, t, head->key);
+    take_features(head, &head->call->k, t, head->key, head->m);
+    raise_maximum(head);
     for (i = 0; i < r; i++) {
         double alpha = decay_of(head, t, i);
         for (j = 0; j < dv; j++) {
@@ -114,7 +229,9 @@ static double oracle_read(Head *head, int64_t t, double *o) {
     double scale = (double)head->layer->scale, eps = (double)head->layer->eps;
     double qq = 0, SS = 0, den = 0, size;
     const double *q = head->features, *S = head->S;
-    take_features(head, &head->call->q, t, head->query);
+    take_features(head, &head->call->q, t, head->query, -INFINITY);
+    scale = head->layer->feature == LA_FEATURE_FAVOR ? 1 : scale;
+    eps = eps > 0 && !isinf(head->m) ? eps * exp(-head->m - head->top) : eps;
     for (i = 0; i < r; i++) {
         qq += q[i] * q[i];
         den += scale * q[i] * head->z[i];
@@ -133,18 +250,38 @@ static double oracle_read(Head *head, int64_t t, double *o) {
     return size * size / (double)r;
 }
 
-static void load_state(Head *head, double *state) {
+static double stored(const Head *head, int64_t i, int64_t j) {
+    int64_t index = oracle_state_index(head->layer, head->state, i, j);
+    return (double)head->call->state_in[head->b * head->call->state_in_stride + index];
+}
+
+static void load_state(Head *head) {
     int64_t i, j, dv = head->layer->dim_v, r = oracle_features(head->layer);
+    double sum = 0;
     for (i = 0; i < r; i++) {
-        for (j = 0; j <= dv; j++) {
-            double *element = j < dv ? &state[i * dv + j] : &head->z[i];
-            *element = 0;
-            if (head->call->state_in != NULL && (j < dv || head->layer->normalised)) {
-                int64_t index = oracle_state_index(head->layer, head->state, i, j);
-                index += head->b * head->call->state_in_stride;
-                *element = (double)head->call->state_in[index];
-            }
+        for (j = 0; j < dv; j++) {
+            head->S[i * dv + j] = head->call->state_in != NULL ? stored(head, i, j) : 0;
         }
+        head->z[i] = 0;
+        if (head->call->state_in != NULL && head->layer->normalised) {
+            head->z[i] = stored(head, i, dv);
+        }
+        sum += fabs(head->z[i]);
+    }
+    head->m = 0;
+    if (oracle_has_maximum(head->layer)) {
+        head->m = sum != 0 ? stored(head, r, dv) : -(double)INFINITY;
+    }
+}
+
+static void save_state(const Head *head) {
+    int64_t r = oracle_features(head->layer), at = r * head->layer->dim_v;
+    if (head->layer->normalised) {
+        memcpy(head->S + at, head->z, (size_t)r * sizeof *head->z);
+        at += r;
+    }
+    if (oracle_has_maximum(head->layer)) {
+        head->S[at] = head->m;
     }
 }
 
@@ -152,28 +289,30 @@ static void load_state(Head *head, double *state) {
 static void oracle_head(Head *head, int64_t j, Oracle *oracle) {
     int64_t t, heads = oracle_out_heads(head->layer), dv = head->layer->dim_v;
     double *out = oracle->out + (head->b * head->call->tokens * heads + j) * dv, size = 0;
-    load_state(head, head->S);
-    for (t = 0; head->layer->bidirectional && t < head->call->keys; t++) {
+    load_state(head);
+    for (t = 0; head->layer->bidirectional && t < keys_of(head->layer, head->call, head->b); t++) {
         oracle_write(head, t);
     }
-    for (t = 0; t < head->call->tokens; t++) {
+    for (t = 0; t < tokens_of(head->call, head->b); t++) {
         if (!head->layer->bidirectional) {
             oracle_write(head, t);
         }
         size += oracle_read(head, t, out + t * heads * dv);
     }
     oracle->size[head->b * heads + j] = sqrt(size);
+    save_state(head);
 }
 
 void oracle_forward(const la_layer *layer, const la_call *call, Oracle *oracle) {
     int64_t b, j, heads = oracle_out_heads(layer), r = oracle_features(layer);
-    double *z = calloc((size_t)(2 * r), sizeof *z);
+    double *z = calloc((size_t)(2 * r + layer->dim_k), sizeof *z);
     if (z == NULL) {
         abort();
     }
     for (b = 0; b < call->batch; b++) {
         for (j = 0; j < heads; j++) {
-            Head head = {layer, call, b, j, j, 0, oracle->round_decay, NULL, z, z + r};
+            Head head = {layer, call, b, j, j, 0, oracle->round_decay, NULL, z, z + 2 * r, z + r,
+                         0, 0};
             if (layer->q_heads > layer->heads) {
                 head.state = j * layer->heads / layer->q_heads;
             } else {
@@ -182,9 +321,6 @@ void oracle_forward(const la_layer *layer, const la_call *call, Oracle *oracle) 
             head.key = mapped_head(layer, head.state, layer->k_heads);
             head.S = oracle->state + (b * layer->heads + head.state) * oracle_head_floats(layer);
             oracle_head(&head, j, oracle);
-            if (layer->normalised) {
-                memcpy(head.S + r * layer->dim_v, z, (size_t)r * sizeof *z);
-            }
         }
     }
     free(z);
@@ -309,14 +445,24 @@ static void fill_any(const Spec *spec, float *x, int64_t n) {
     }
 }
 
-/* Delta rules: beta |k|^2 <= 2 where beta = 2, so |k| = 0.999, and here and there a key of 0. */
-static void fill_key(const Problem *problem, float *k, int64_t t) {
+static void fill_query(const Spec *spec, float *q, int64_t n) {
+    int64_t i;
+    fill_any(spec, q, n);
+    for (i = 0; spec->positive && i < n; i++) {
+        q[i] = random_uniform(0.1f, 1);
+    }
+}
+
+/* Delta rules: beta |k|^2 <= 2 where beta = 2, so |k| = 0.999, and here and there a key of 0, but for
+   the last of n keys and where keys are to be positive. */
+static void fill_key(const Problem *problem, float *k, int64_t t, int64_t n) {
     int64_t i, dk = problem->layer.dim_k;
     int delta = problem->layer.write == LA_WRITE_DELTA, zero_keys = problem->spec.zero_keys;
     double sum = 0, length;
-    int zero = (t % 11 == 4 && t != problem->call.keys - 1) || (zero_keys && t >= zero_keys - 1);
+    int positive = problem->spec.positive, sparse = t % 11 == 4 && t != n - 1 && !positive;
+    int zero = sparse || (zero_keys && t >= zero_keys - 1);
     for (i = 0; i < dk; i++) {
-        k[i] = random_uniform(-1, 1);
+        k[i] = random_uniform(positive ? 0.1f : -1, 1);
         if (problem->spec.exact) {
             k[i] = random_below(4) == 0 ? 1 : 0;
             k[i] = random_below(2) == 0 ? k[i] : -k[i];
@@ -368,6 +514,7 @@ static float gate_of(const Spec *spec, int64_t h, int64_t t, int *halvings) {
     switch (spec->gate) {
     case GATE_HEAD: return head_gate(spec, h);
     case GATE_STRONG: return t % 7 == 6 ? -INFINITY : random_uniform(-20, 0);
+    case GATE_ANY: return random_uniform(-1000, 0);
     case GATE_MIXED: return draw < 4 ? mixed[draw] : random_uniform(-0.3f, 0);
     case GATE_EDGES: return t == 0 || t == spec->T - 1 ? -INFINITY : random_uniform(-0.3f, 0);
     case GATE_SLOW: return -(float)pow(10, (double)random_uniform(-7, -5));
@@ -378,45 +525,46 @@ static float gate_of(const Spec *spec, int64_t h, int64_t t, int *halvings) {
     }
 }
 
-static float beta_of(const Problem *problem, int64_t t) {
+static float beta_of(const Problem *problem, int64_t t, int64_t n) {
     int draw = random_below(8);
     if (problem->spec.exact) {
         return (float)random_below(3);
     }
-    if (draw < 3 && t != problem->call.keys - 1) {
+    if (draw < 3 && t != n - 1) {
         return (float)draw;
     }
     return random_uniform(0.1f, 2);
 }
 
 static void fill_gates(Problem *problem, int64_t b, int64_t h) {
-    int64_t t, i;
+    int64_t t, i, n = keys_of(&problem->layer, &problem->call, b);
     for (i = 0; problem->log_decay.data != NULL && i < problem->log_decay.width; i++) {
         int halvings = 0;
-        for (t = 0; t < problem->call.keys; t++) {
+        for (t = 0; t < n; t++) {
             float g = gate_of(&problem->spec, h, t, &halvings);
             out_row(&problem->log_decay, b, t, h)[i] = g;
         }
     }
-    for (t = 0; problem->beta.data != NULL && t < problem->call.keys; t++) {
+    for (t = 0; problem->beta.data != NULL && t < n; t++) {
         for (i = 0; i < problem->beta.width; i++) {
-            out_row(&problem->beta, b, t, h)[i] = beta_of(problem, t);
+            out_row(&problem->beta, b, t, h)[i] = beta_of(problem, t, n);
         }
     }
 }
 
 static void fill_inputs(Problem *problem) {
     const la_layer *layer = &problem->layer;
-    int64_t b, t, h, S = problem->call.keys;
+    int64_t b, t, h;
     for (b = 0; b < problem->spec.B; b++) {
-        for (t = 0; t < problem->spec.T; t++) {
+        int64_t n = keys_of(layer, &problem->call, b);
+        for (t = 0; t < tokens_of(&problem->call, b); t++) {
             for (h = 0; h < layer->q_heads; h++) {
-                fill_any(&problem->spec, out_row(&problem->q, b, t, h), layer->dim_k);
+                fill_query(&problem->spec, out_row(&problem->q, b, t, h), layer->dim_k);
             }
         }
-        for (t = 0; t < S; t++) {
+        for (t = 0; t < n; t++) {
             for (h = 0; h < layer->k_heads; h++) {
-                fill_key(problem, out_row(&problem->k, b, t, h), t);
+                fill_key(problem, out_row(&problem->k, b, t, h), t, n);
             }
             for (h = 0; h < layer->heads; h++) {
                 fill_any(&problem->spec, out_row(&problem->v, b, t, h), layer->dim_v);
@@ -449,22 +597,49 @@ static void new_states(Problem *problem) {
     }
 }
 
+/* z is positive, as sums of features are; m is in (-1, 1). */
+static void fill_normaliser(Problem *problem, float *state, int64_t h) {
+    const la_layer *layer = &problem->layer;
+    int64_t i, r = oracle_features(layer);
+    for (i = 0; layer->normalised && i < r; i++) {
+        float *z = &state[oracle_state_index(layer, h, i, layer->dim_v)];
+        *z = problem->spec.exact ? (float)(1 + random_below(3)) : random_uniform(0.5f, 1.5f);
+    }
+    if (oracle_has_maximum(layer)) {
+        state[oracle_state_index(layer, h, r, 0)] = random_uniform(-1, 1);
+    }
+}
+
 static void fill_states(Problem *problem) {
     const Spec *spec = &problem->spec;
     float size = spec->state_size != 0 ? spec->state_size : 1;
+    int64_t b, h;
     size_t i;
-    for (i = 0; problem->state_start != NULL && i < problem->state_floats; i++) {
+    if (problem->state_start == NULL) {
+        return;
+    }
+    for (i = 0; i < problem->state_floats; i++) {
         problem->state_start[i] = spec->exact ? small_integer(3) : random_uniform(-size, size);
+    }
+    for (b = 0; b < spec->B; b++) {
+        for (h = 0; h < problem->layer.heads; h++) {
+            float *state = problem->state_start + b * problem->call.state_in_stride;
+            fill_normaliser(problem, state, h);
+        }
     }
 }
 
 static void take_defaults(Spec *spec) {
+    int64_t positions;
     spec->B = spec->B ? spec->B : 1;
     spec->H = spec->H ? spec->H : 1;
     spec->Hq = spec->Hq ? spec->Hq : spec->H;
     spec->Hk = spec->Hk ? spec->Hk : spec->H;
-    spec->keys = spec->keys ? spec->keys : spec->T;
+    spec->keys = spec->keys < 0 ? 0 : spec->keys ? spec->keys : spec->T;
     spec->scale = spec->scale != 0 ? spec->scale : 1;
+    spec->features = spec->features ? spec->features : 2 * spec->dk + 3;
+    positions = (spec->T > spec->keys ? spec->T : spec->keys) + spec->position + 3 * (spec->B - 1);
+    spec->horizon = spec->horizon != 0 ? spec->horizon : (double)(positions > 1 ? positions : 1);
 }
 
 static void *zeros(size_t count, size_t size) {
@@ -473,6 +648,58 @@ static void *zeros(size_t count, size_t size) {
         abort();
     }
     return data;
+}
+
+static void new_projection(Problem *problem) {
+    const Spec *spec = &problem->spec;
+    la_layer *layer = &problem->layer;
+    int64_t floats = spec->features * spec->dk, count = spec->head_projections ? spec->H : 1, i;
+    float *projection;
+    layer->features = spec->features;
+    layer->favor_kernel = spec->favor_kernel;
+    layer->feature_eps = spec->feature_eps;
+    layer->projection_head_stride = spec->head_projections ? floats : 0;
+    layer->projection = projection = problem_buffer(problem, (size_t)(count * floats));
+    for (i = 0; i < count * floats; i++) {
+        projection[i] = random_uniform(-1.7f, 1.7f); /* variance 0.96 */
+    }
+}
+
+static void set_layer(Problem *problem) {
+    const Spec *spec = &problem->spec;
+    la_layer *layer = &problem->layer;
+    layer->q_heads = spec->Hq;
+    layer->k_heads = spec->Hk;
+    layer->head_map = spec->head_map;
+    layer->state_layout = spec->layout;
+    layer->l2_mode = spec->l2_mode;
+    layer->scale = spec->scale;
+    layer->eps = spec->eps;
+    layer->eps_mode = spec->eps_mode;
+    layer->bidirectional = spec->bidirectional;
+    layer->normalised = layer->normalised || spec->normalised;
+    if (layer->feature == LA_FEATURE_COSFORMER) {
+        layer->horizon = spec->horizon;
+    } else if (layer->feature == LA_FEATURE_FAVOR) {
+        new_projection(problem);
+    }
+}
+
+/* Lengths and positions of each sequence, where the spec asks for them. */
+static void set_sequences(Problem *problem) {
+    const Spec *spec = &problem->spec;
+    la_call *call = &problem->call;
+    int64_t b, T = spec->T, S = spec->keys;
+    CHECK(spec->B <= PROBLEM_BATCH, "%d sequences", (int)spec->B);
+    for (b = 0; b < spec->B && b < PROBLEM_BATCH; b++) {
+        const int64_t lengths[] = {T - T / 3, T / 2, 0, T, T > 0}, keys[] = {S / 3, S, S - S / 4, 0};
+        problem->lengths[b] = lengths[b % 5];
+        problem->key_lengths[b] = keys[b % 4];
+        problem->positions[b] = spec->position + 3 * b;
+    }
+    call->lengths = spec->ragged ? problem->lengths : NULL;
+    call->key_lengths = spec->ragged && spec->bidirectional ? problem->key_lengths : NULL;
+    call->positions = spec->position ? problem->positions : NULL;
 }
 
 Problem *problem_blank(const Spec *given) {
@@ -485,19 +712,15 @@ Problem *problem_blank(const Spec *given) {
     take_defaults(spec);
     problem->note = "";
     status = la_layer_init(layer, spec->variant, spec->H, spec->dk, spec->dv);
-    layer->q_heads = spec->Hq;
-    layer->k_heads = spec->Hk;
-    layer->head_map = spec->head_map;
-    layer->state_layout = spec->layout;
-    layer->l2_mode = spec->l2_mode;
-    layer->scale = spec->scale;
     if (!CHECK(status == LA_OK, "la_layer_init: %s", la_status_text(status))) {
         free(problem);
         return NULL;
     }
+    set_layer(problem);
     status = la_call_init(call, layer, spec->B, spec->T);
     CHECK(status == LA_OK, "la_call_init: %s", la_status_text(status));
     call->keys = spec->keys;
+    set_sequences(problem);
     new_inputs(problem);
     new_states(problem);
     spec->strides = spec->strides == STRIDES_BROADCAST ? STRIDES_BTHD : spec->strides;
@@ -548,20 +771,29 @@ void problem_free(Problem *problem) {
 /* ---------------------------------------------------------------- run */
 
 const char *problem_text(const Problem *problem) {
-    static char text[320];
+    static char text[640];
     static const char *const forms[] = {"auto", "parallel", "recurrent", "chunkwise"};
     const Spec *spec = &problem->spec;
     const char *variant = la_variant_name(spec->variant), *isa = la_isa_name(problem->way.isa);
     snprintf(text, sizeof text,
-             "%s: %s B%d T%d H%d/%d/%d %dx%d gate %d(%g) beta %d states %d strides %d map %d %s "
-             "l2 %d scale %g exact %d, %s chunk %d %s threads %d",
+             "%s: %s B%d T%d H%d/%d/%d %dx%d gate %d(%g)%s beta %d states %d strides %d map %d %s "
+             "l2 %d scale %g exact %d normalised %d eps %g (%d) keys %d ragged %d position %d "
+             "features %d kernel %d %g per head %d%s, %s chunk %d %s threads %d",
              problem->note, variant ? variant : "?", (int)spec->B, (int)spec->T, (int)spec->H,
              (int)spec->Hq, (int)spec->Hk, (int)spec->dk, (int)spec->dv, (int)spec->gate,
-             (double)spec->gate_value, (int)spec->beta, (int)spec->states, (int)spec->strides,
+             (double)spec->gate_value, spec->gate_channel ? " by channel" : "", (int)spec->beta, (int)spec->states, (int)spec->strides,
              spec->head_map, spec->layout == LA_VK ? "vk" : "kv", spec->l2_mode,
-             (double)spec->scale, spec->exact, forms[problem->way.form & 3],
+             (double)spec->scale, spec->exact, problem->layer.normalised, (double)spec->eps,
+             spec->eps_mode, (int)spec->keys, spec->ragged, (int)spec->position,
+             (int)spec->features, spec->favor_kernel, (double)spec->feature_eps,
+             spec->head_projections, spec->bidirectional ? " bidirectional" : "", forms[problem->way.form & 3],
              (int)problem->way.chunk, isa ? isa : "isa auto", (int)problem->way.threads);
     return text;
+}
+
+/* The text takes longer than the check does. */
+static const char *text_unless(int ok, const Problem *problem) {
+    return ok ? "" : problem_text(problem);
 }
 
 static void prepare_run(Problem *problem, const Way *way) {
@@ -595,7 +827,7 @@ static int run_slices(const Problem *problem, la_call call) {
         }
         guarded_free(workspace);
         if (!CHECK(status == LA_OK, "%s (%s): %s", la_status_text(status), field ? field : "?",
-                   problem_text(problem))) {
+                   text_unless(status == LA_OK, problem))) {
             return 0;
         }
     }
@@ -613,12 +845,19 @@ static void skip_tokens(la_in *view, int64_t tokens) {
     }
 }
 
-int problem_run_split(Problem *problem, const Way *way, const int64_t *lengths, int count) {
+int problem_run_parts(Problem *problem, const Way *ways, const int64_t *lengths, int count) {
+    int64_t positions[PROBLEM_BATCH], b;
+    int i, cosformer = problem->layer.feature == LA_FEATURE_COSFORMER;
     la_call call;
-    int i;
-    prepare_run(problem, way);
+    prepare_run(problem, &ways[0]);
     call = problem->call;
+    call.positions = cosformer ? positions : NULL;
+    for (b = 0; b < problem->spec.B; b++) {
+        positions[b] = problem->call.positions != NULL ? problem->call.positions[b] : 0;
+    }
     for (i = 0; i < count; i++) {
+        call.form = ways[i].form;
+        call.chunk = ways[i].chunk;
         call.tokens = call.keys = lengths[i];
         if (!run_slices(problem, call)) {
             return 0;
@@ -629,18 +868,32 @@ int problem_run_split(Problem *problem, const Way *way, const int64_t *lengths, 
         skip_tokens(&call.log_decay, lengths[i]);
         skip_tokens(&call.beta, lengths[i]);
         call.out.data += lengths[i] * call.out.token_stride;
+        for (b = 0; b < problem->spec.B; b++) {
+            positions[b] += lengths[i];
+        }
     }
     return 1;
+}
+
+int problem_run_split(Problem *problem, const Way *way, const int64_t *lengths, int count) {
+    Way *ways = zeros((size_t)count, sizeof *ways);
+    int i, ok;
+    for (i = 0; i < count; i++) {
+        ways[i] = *way;
+    }
+    ok = problem_run_parts(problem, ways, lengths, count);
+    free(ways);
+    return ok;
 }
 
 /* ---------------------------------------------------------------- compare */
 
 double promise_1(const la_layer *layer, const la_call *call, int64_t b, int64_t h) {
-    double T = (double)call->tokens, c = 1e-6 * sqrt(T);
+    int64_t t, i, n = keys_of(layer, call, b), m = tokens_of(call, b);
+    double T = (double)(n > m ? n : m), c = 1e-6 * sqrt(T);
     const la_in *view = &call->log_decay;
-    int64_t t, i;
-    (void)layer;
-    for (t = 0; view->data != NULL && t < call->keys; t++) {
+    c = layer->feature == LA_FEATURE_FAVOR ? fmax(c, 5e-6) : c;
+    for (t = 0; view->data != NULL && t < n; t++) {
         for (i = 0; i < view->width; i++) {
             float g = view_row(view, b, t, h)[i];
             if (g > -1e-5f && g < 0) {
@@ -657,9 +910,10 @@ static int check_head(const Problem *problem, int64_t b, int64_t j) {
     int64_t heads = oracle_out_heads(layer), dv = layer->dim_v, T = problem->call.tokens, t, i;
     int64_t h = layer->q_heads > layer->heads ? j * layer->heads / layer->q_heads : j;
     int64_t worst_t = 0, worst_i = 0;
+    int ok;
     double error = 0, size = 0, worst = -1, c = promise_1(layer, &problem->call, b, h), limit;
     const double *want = problem->want.out + (b * T * heads + j) * dv;
-    for (t = 0; t < T; t++) {
+    for (t = 0; t < tokens_of(&problem->call, b); t++) {
         const float *got = out_row(&problem->call.out, b, t, j);
         for (i = 0; i < dv; i++) {
             double o = want[t * heads * dv + i], difference = fabs((double)got[i] - o);
@@ -673,31 +927,44 @@ static int check_head(const Problem *problem, int64_t b, int64_t j) {
         }
     }
     limit = c * fmax(sqrt(size), problem->want.size[b * heads + j]);
-    return CHECK(sqrt(error) <= limit,
+    ok = sqrt(error) <= limit;
+    return CHECK(ok,
                  "%s: |o - o64| = %g, limit %g (|o64| %g, N %g); worst o[b %d][t %d][h %d][%d]: "
                  "got %.9g, want %.9g",
-                 problem_text(problem), sqrt(error), limit, sqrt(size),
+                 text_unless(ok, problem), sqrt(error), limit, sqrt(size),
                  problem->want.size[b * heads + j], (int)b, (int)worst_t, (int)j, (int)worst_i,
                  T ? (double)out_row(&problem->call.out, b, worst_t, j)[worst_i] : 0,
                  T ? want[worst_t * heads * dv + worst_i] : 0);
 }
 
-static float final_state(const Problem *problem, int64_t b, int64_t h, int64_t i, int64_t j) {
+static double final_state(const Problem *problem, int64_t b, int64_t h, int64_t i, int64_t j) {
     int64_t index = oracle_state_index(&problem->layer, h, i, j);
-    return problem->states[b * problem->call.state_out_stride + index];
+    return (double)problem->states[b * problem->call.state_out_stride + index];
+}
+
+/* What makes S and z relative to the oracle's maximum. */
+static double final_factor(const Problem *problem, int64_t b, int64_t h) {
+    const la_layer *layer = &problem->layer;
+    int64_t floats = oracle_head_floats(layer);
+    double m = problem->want.state[(b * layer->heads + h + 1) * floats - 1];
+    if (!oracle_has_maximum(layer) || isinf(m)) {
+        return 1;
+    }
+    return exp(final_state(problem, b, h, oracle_features(layer), 0) - m);
 }
 
 /* |S - S64|_F <= c |S64|_F. Columns first .. last - 1: S is 0 .. dv - 1, z is dv. */
 static int check_state(const Problem *problem, int64_t b, int64_t h, int64_t first, int64_t last) {
     const la_layer *layer = &problem->layer;
     int64_t r = oracle_features(layer), dv = layer->dim_v, i, j, worst_i = 0, worst_j = first;
-    double error = 0, size = 0, worst = -1, worst_want = 0;
+    double error = 0, size = 0, worst = -1, worst_want = 0, factor = final_factor(problem, b, h);
+    int ok;
     double c = promise_1(layer, &problem->call, b, h);
     const double *want = problem->want.state + (b * layer->heads + h) * oracle_head_floats(layer);
     for (i = 0; i < r; i++) {
         for (j = first; j < last; j++) {
             double s = j < dv ? want[i * dv + j] : want[r * dv + i];
-            double difference = fabs((double)final_state(problem, b, h, i, j) - s);
+            double difference = fabs(factor * final_state(problem, b, h, i, j) - s);
             error += difference * difference;
             size += s * s;
             if (!isnan(worst) && !(difference <= worst)) {
@@ -708,23 +975,28 @@ static int check_state(const Problem *problem, int64_t b, int64_t h, int64_t fir
             }
         }
     }
-    return CHECK(sqrt(error) <= c * sqrt(size),
+    ok = sqrt(error) <= c * sqrt(size);
+    return CHECK(ok,
                  "%s: |S - S64| = %g, limit %g (|S64| %g); worst S[b %d][h %d][%d][%d]: "
                  "got %.9g, want %.9g",
-                 problem_text(problem), sqrt(error), c * sqrt(size), sqrt(size), (int)b, (int)h,
+                 text_unless(ok, problem), sqrt(error), c * sqrt(size), sqrt(size), (int)b, (int)h,
                  (int)worst_i, (int)worst_j,
-                 (double)final_state(problem, b, h, worst_i, worst_j), worst_want);
+                 factor * final_state(problem, b, h, worst_i, worst_j), worst_want);
 }
 
-/* The gaps between padded rows must still hold the NaN that prepare_run left there. */
+/* Gaps between padded rows, and rows beyond a length, must still hold prepare_run's NaN. */
 static int check_gaps(const Problem *problem) {
-    size_t i, written = 0, rows = (size_t)(problem->spec.B * problem->call.tokens);
-    size_t want = rows * (size_t)(oracle_out_heads(&problem->layer) * problem->layer.dim_v);
+    size_t i, written = 0, want = 0, row_floats;
+    int64_t b;
+    row_floats = (size_t)(oracle_out_heads(&problem->layer) * problem->layer.dim_v);
+    for (b = 0; b < problem->spec.B; b++) {
+        want += (size_t)tokens_of(&problem->call, b) * row_floats;
+    }
     for (i = 0; i < problem->out_floats; i++) {
         written += isnan(problem->out_start[i]) ? 0 : 1;
     }
-    return CHECK(written == want, "%s: %zu numbers in the output, want %zu", problem_text(problem),
-                 written, want);
+    return CHECK(written == want, "%s: %zu numbers in the output, want %zu",
+                 text_unless(written == want, problem), written, want);
 }
 
 int problem_check(Problem *problem) {
@@ -747,9 +1019,10 @@ int problem_check(Problem *problem) {
 static int check_exact_out(const Problem *problem) {
     int64_t heads = oracle_out_heads(&problem->layer), dv = problem->layer.dim_v;
     int64_t b, t, h, i, T = problem->call.tokens;
-    const double *want = problem->want.out;
+    const double *want;
     for (b = 0; b < problem->spec.B; b++) {
-        for (t = 0; t < T; t++) {
+        want = problem->want.out + b * T * heads * dv;
+        for (t = 0; t < tokens_of(&problem->call, b); t++) {
             for (h = 0; h < heads; h++) {
                 const float *got = out_row(&problem->call.out, b, t, h);
                 for (i = 0; i < dv; i++, want++) {
@@ -774,7 +1047,7 @@ static int check_exact_state(const Problem *problem) {
             for (i = 0; i < r; i++) {
                 for (j = 0; j < dv + (layer->normalised ? 1 : 0); j++) {
                     int64_t at = first + (j < dv ? i * dv + j : r * dv + i);
-                    double got = (double)final_state(problem, b, h, i, j);
+                    double got = final_state(problem, b, h, i, j);
                     if (got != problem->want.state[at]) {
                         return CHECK(0, "%s: S[b %d][h %d][%d][%d]: got %.9g, want %.17g",
                                      problem_text(problem), (int)b, (int)h, (int)i, (int)j, got,

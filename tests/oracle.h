@@ -20,7 +20,8 @@
 
 typedef struct Oracle {
     double *out;    /* [B][T][max(H, Hq)][dv]                                           */
-    double *state;  /* [B][H][S [r][dv], then z [r] where normalised], whatever the layout */
+    double *state;  /* [B][H][S [r][dv], z [r] where normalised, m [1] where exponential], */
+                    /* whatever the layout; S and z relative to exp(m), as in the library  */
     double *size;   /* [B][max(H, Hq)]: N of promise 1, the size without cancellation   */
     int round_decay; /* 1: exp(g) rounded to float32, for exact data                    */
 } Oracle;
@@ -29,10 +30,12 @@ typedef struct Oracle {
 void oracle_forward(const la_layer *layer, const la_call *call, Oracle *oracle);
 
 int64_t oracle_features(const la_layer *layer);   /* r                        */
+int oracle_has_maximum(const la_layer *layer);    /* m: FAVOR+ with exponentials */
 int64_t oracle_out_heads(const la_layer *layer);  /* max(H, Hq)               */
 int64_t oracle_head_floats(const la_layer *layer); /* floats of the oracle's state per head */
 
-/* Where S[i][j] (or z[i], as j = dv) of head h stands in one sequence's state of the library. */
+/* Where S[i][j] (or z[i], as j = dv, or m, as i = r) of head h stands in one sequence's state of
+   the library. */
 int64_t oracle_state_index(const la_layer *layer, int64_t h, int64_t i, int64_t j);
 
 /* Row of token t and head h of sequence b. */
@@ -46,6 +49,7 @@ typedef enum Gate {
     GATE_HEAD,   /* one per head: by turns ln(1 - 2^(-5-h)), -20, 0, -1e-6, -inf             */
     GATE_MILD,   /* (-0.3, 0)                                                                */
     GATE_STRONG, /* (-20, 0), and -inf every 7th token                                       */
+    GATE_ANY,    /* [-1000, 0]                                                               */
     GATE_MIXED,  /* -1000, -30, 0, mild                                                      */
     GATE_EDGES,  /* -inf at the first and the last token, mild between                       */
     GATE_SLOW,   /* -1e-5 .. -1e-7                                                           */
@@ -70,7 +74,7 @@ typedef enum Strides {
 typedef struct Spec { /* 0 stands for the usual value: B = 1, Hq = Hk = H, scale = 1, ... */
     la_variant variant;
     int64_t B, T, H, Hq, Hk, dk, dv;
-    int64_t keys;     /* number of keys, of bidirectional layers       */
+    int64_t keys;     /* of bidirectional layers; -1: none             */
     Gate gate;
     float gate_value;
     int gate_channel; /* 1: a gate per key channel                     */
@@ -83,6 +87,17 @@ typedef struct Spec { /* 0 stands for the usual value: B = 1, Hq = Hk = H, scale
     int zero_keys;    /* 1: all keys are 0. 2: all but token 0's       */
     int exact;        /* 1: exact data (style.md): no result is rounded */
     int shift;        /* buffers start 4 * shift bytes off a boundary of 64 */
+    int normalised;   /* 1: also where the preset is not               */
+    int bidirectional;
+    int ragged;       /* 1: a length per sequence, and one of its keys; NaN beyond */
+    int positive;     /* 1: q and k in (0.1, 1)                        */
+    int eps_mode;
+    float eps;
+    int64_t position; /* cosFormer: of sequence 0's first token; each next one starts 3 later */
+    double horizon;   /* cosFormer: 0 stands for one that just suffices */
+    int64_t features; /* FAVOR+: rows of the projection, 2 dk + 3      */
+    int favor_kernel, head_projections; /* 1: a projection per head    */
+    float feature_eps;
 } Spec;
 
 /* One way to compute it. All zero: what LA_AUTO takes, in one thread. */
@@ -98,7 +113,7 @@ int isa_number(int i, int *isa); /* the i-th instruction set of this machine */
 
 /* ---------------------------------------------------------------- the problem */
 
-enum { PROBLEM_BUFFERS = 12 };
+enum { PROBLEM_BUFFERS = 12, PROBLEM_BATCH = 16 };
 
 typedef struct Problem {
     Spec spec;
@@ -109,6 +124,7 @@ typedef struct Problem {
     Way way;             /* of the last run                                                     */
     float *buffers[PROBLEM_BUFFERS]; /* guarded; freed with the problem                        */
     int buffer_count;
+    int64_t lengths[PROBLEM_BATCH], key_lengths[PROBLEM_BATCH], positions[PROBLEM_BATCH];
     float *state_start;  /* the initial states, or NULL; restored before every run              */
     size_t out_floats, state_floats; /* of all sequences, gaps included                         */
     float *out_start;    /* the lowest address of the output                                    */
@@ -128,8 +144,10 @@ const char *problem_text(const Problem *problem);
 /* Output set to NaN, state restored, then every thread's slice in turn. 1 if all answered LA_OK. */
 int problem_run(Problem *problem, const Way *way);
 
-/* The same as `count` calls of lengths[i] tokens which carry the state (STATES_SAME only). */
+/* The same as `count` calls of lengths[i] tokens which carry the state (STATES_SAME only); the second
+   one with a way for each of them. */
 int problem_run_split(Problem *problem, const Way *way, const int64_t *lengths, int count);
+int problem_run_parts(Problem *problem, const Way *ways, const int64_t *lengths, int count);
 
 int problem_check(Problem *problem);       /* promise 1: output and final state              */
 int problem_check_exact(Problem *problem); /* equal to the oracle, for exact data            */

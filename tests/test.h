@@ -1,6 +1,7 @@
 /* The test harness. A test registers itself: TEST(adds_up) { CHECK(1 + 1 == 2, "got %d", 1 + 1); }
-   Run with parts of names to choose, --list to see them, --seed N for other random inputs. Every
-   test starts from the same seed, alone or not. One in which nothing was checked has failed. */
+   Run with parts of names to choose, --list to see them, --seed N for other random inputs, --thin N
+   (at most 8) where it is slow: every case in an N-th of all ways. Every test starts from the same
+   seed, alone or not. One in which nothing was checked has failed. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -39,6 +40,10 @@ int check_same(const char *name, const float *got, const float *want, size_t n);
 uint64_t random_bits(void);
 float random_uniform(float low, float high); /* in [low, high), 24 random bits */
 int random_below(int n);                     /* in 0 .. n - 1                  */
+
+/* For loops over all ways to compute: i itself, or with --thin N every N-th number, from a random
+   one on that each new loop draws. */
+int thinned(int i);
 
 /* `count` floats between canaries, on a boundary of 64 bytes plus 4 * shift; they hold NaN at
    first. guarded_free checks the canaries (guarded_check does only that); data may be NULL. */

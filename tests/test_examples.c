@@ -1,4 +1,4 @@
-/* Worked examples with printed figures, and small cases that tell the conventions apart. All are
+/* Worked examples with printed figures, and small cases that tell the conventions apart. Most are
    exact in binary: every form, instruction set and state layout must give these very numbers. */
 #include "oracle.h"
 #include "test.h"
@@ -14,86 +14,98 @@ typedef struct Example {
     const char *name;
     la_variant variant;
     int write; /* LA_WRITE_... */
+    int normalised, bidirectional;
+    double horizon; /* cosFormer */
     int64_t T, dk, dv;
     const float *q, *k, *v;
     const float *log_decay, *beta; /* one per token; or NULL */
-    const float *S0;               /* [dk][dv], or NULL */
-    const double *o, *S;           /* [T][dv], [dk][dv]; S may be NULL */
+    int by_channel;                /* 1: log_decay [T][dk] */
+    const float *S0;               /* [dk][dv], then z [dk] where normalised; or NULL */
+    const double *o, *S;           /* [T][dv], and like S0; S may be NULL */
+    double tolerance;              /* of o; states are exact */
+    const double *printed;         /* the first rows of o as the document has them, or NULL */
+    int64_t printed_rows;
+    double printed_tolerance;
 } Example;
 
-/* [dk][dv] <-> the layout of the layer. */
-static void store_state(const la_layer *layer, const float *S, float *stored) {
-    int64_t i, j;
-    for (i = 0; i < layer->dim_k; i++) {
-        for (j = 0; j < layer->dim_v; j++) {
-            stored[oracle_state_index(layer, 0, i, j)] = S[i * layer->dim_v + j];
-        }
-    }
-}
-
-static void load_state(const la_layer *layer, const float *stored, float *S) {
-    int64_t i, j;
-    for (i = 0; i < layer->dim_k; i++) {
-        for (j = 0; j < layer->dim_v; j++) {
-            S[i * layer->dim_v + j] = stored[oracle_state_index(layer, 0, i, j)];
-        }
-    }
+/* [r][dv], then z [r] <-> the layout of the layer: which is state[i]? */
+static int64_t state_place(const la_layer *layer, int64_t i) {
+    int64_t r = oracle_features(layer), dv = layer->dim_v;
+    return i < r * dv ? oracle_state_index(layer, 0, i / dv, i % dv)
+                      : oracle_state_index(layer, 0, i - r * dv, dv);
 }
 
 static void set_example(const Example *example, int layout, la_layer *layer, la_call *call) {
-    int64_t T = example->T;
+    int64_t T = example->T, keys = example->T;
     la_layer_init(layer, example->variant, 1, example->dk, example->dv);
     layer->state_layout = layout;
     layer->write = example->write;
     layer->decay_required = 0;
+    layer->normalised = example->normalised;
+    layer->bidirectional = example->bidirectional;
+    layer->horizon = example->horizon;
     la_call_init(call, layer, 1, T);
     call->q = la_bthd(example->q, T, 1, example->dk);
-    call->k = la_bthd(example->k, T, 1, example->dk);
-    call->v = la_bthd(example->v, T, 1, example->dv);
+    call->k = la_bthd(example->k, keys, 1, example->dk);
+    call->v = la_bthd(example->v, keys, 1, example->dv);
     if (example->log_decay != NULL) {
-        call->log_decay = la_bthd(example->log_decay, T, 1, 1);
+        call->log_decay = la_bthd(example->log_decay, T, 1, example->by_channel ? example->dk : 1);
     }
     if (example->beta != NULL) {
         call->beta = la_bthd(example->beta, T, 1, 1);
     }
 }
 
+static void check_example(const Example *example, const la_layer *layer, const float *out,
+                          const float *state) {
+    size_t out_floats = (size_t)(example->T * example->dv), n = la_state_floats(layer), i;
+    float *S = guarded_new(n, 0);
+    check_close(example->name, out, example->o, out_floats, example->tolerance);
+    if (example->printed != NULL) {
+        check_close(example->name, out, example->printed,
+                    (size_t)(example->printed_rows * example->dv), example->printed_tolerance);
+    }
+    if (example->S != NULL) {
+        for (i = 0; i < n; i++) {
+            S[i] = state[state_place(layer, (int64_t)i)];
+        }
+        check_close(example->name, S, example->S, n, 0);
+    }
+    guarded_free(S);
+}
+
 static void run_example_way(const Example *example, int layout, const Way *way) {
-    size_t out_floats = (size_t)(example->T * example->dv), floats;
-    size_t state_floats = (size_t)(example->dk * example->dv);
-    float *out = guarded_new(out_floats, 0), *state = guarded_new(state_floats, 0), *workspace;
-    float *S = guarded_new(state_floats, 0);
+    float *out = guarded_new((size_t)(example->T * example->dv), 0), *state, *workspace;
     const char *field = "";
     la_layer layer;
     la_call call;
     la_status status;
+    size_t i, n;
     set_example(example, layout, &layer, &call);
+    n = la_state_floats(&layer);
+    state = guarded_new(n, 0);
     call.form = way->form;
     call.chunk = way->chunk;
     call.isa = way->isa;
     call.out = la_bthd_out(out, example->T, 1, example->dv);
     call.state_out = state;
     if (example->S0 != NULL) {
-        store_state(&layer, example->S0, state);
+        for (i = 0; i < n; i++) {
+            state[state_place(&layer, (int64_t)i)] = example->S0[i];
+        }
         call.state_in = state;
     }
     call.workspace_size = la_workspace_size(&layer, &call);
-    floats = (call.workspace_size + 3) / 4;
-    call.workspace = workspace = guarded_new(floats, 0);
+    call.workspace = workspace = guarded_new((call.workspace_size + 3) / 4, 0);
     status = la_forward(&layer, &call);
     la_check(&layer, &call, &field);
     if (CHECK(status == LA_OK, "%s: %s (%s), form %d isa %d", example->name,
               la_status_text(status), field ? field : "", way->form, way->isa)) {
-        check_close(example->name, out, example->o, out_floats, 0);
-        if (example->S != NULL) {
-            load_state(&layer, state, S);
-            check_close(example->name, S, example->S, state_floats, 0);
-        }
+        check_example(example, &layer, out, state);
     }
     guarded_free(out);
     guarded_free(state);
     guarded_free(workspace);
-    guarded_free(S);
 }
 
 static void run_example(const Example *example) {
@@ -103,6 +115,104 @@ static void run_example(const Example *example) {
         run_example_way(example, LA_KV, &way);
         run_example_way(example, LA_VK, &way);
     }
+}
+
+/* ---------------------------------------------------------------- example 1a: ELU+1 */
+
+static const float elu_q[] = {1, 0, 1, 0, 0, 2, 0, 1, 1, 1, 0, 0, 0, 0, 1, 2};
+static const float elu_k[] = {1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 2, 1, 1, 0, 0, 1};
+static const float elu_v[] = {2, 0, 1, 1, 1, 3, 0, 0, 0, 1, 4, 2, 1, 2, 0, 5};
+
+TEST(example_elu) {
+    static const double S[] = {7, 8, 6, 14, 7, 9, 6, 9, 5, 11, 13, 12, 5, 9, 9, 15, /* z */
+                               6, 6, 7, 6};
+    static const double o[] = {36. / 38, 56. / 38, 53. / 38, 76. / 38, 43. / 43, 64. / 43,
+                               55. / 43, 83. / 43, 38. / 37, 54. / 37, 46. / 37, 73. / 37,
+                               39. / 44, 66. / 44, 65. / 44, 92. / 44};
+    static const double causal_o[] = {2,        0,        1,        1,        1.5,      1.5,
+                                      0.5,      0.5,      29. / 28, 36. / 28, 46. / 28, 1,
+                                      39. / 44, 66. / 44, 65. / 44, 92. / 44};
+    static const double printed[] = {0.95, 1.47, 1.39, 2.00}; /* two places */
+    Example example = {.name = "ELU+1", .variant = LA_ELU, .normalised = 1, .tolerance = 1e-6};
+    example.T = example.dk = example.dv = 4;
+    example.q = elu_q;
+    example.k = elu_k;
+    example.v = elu_v;
+    example.S = S;
+    example.o = causal_o;
+    run_example(&example);
+    example.bidirectional = 1;
+    example.o = o;
+    example.printed = printed;
+    example.printed_rows = 1;
+    example.printed_tolerance = 5e-3;
+    run_example(&example);
+}
+
+/* The last two rows of the causal output, from the state after the first two. */
+TEST(example_elu_continued) {
+    static const float S0[] = {5, 3, 2, 2, 6, 6, 2, 2, 4, 6, 1, 1, 3, 3, 1, 1, /* z */ 3, 4, 3, 2};
+    static const double o[] = {29. / 28, 36. / 28, 46. / 28, 1, 39. / 44, 66. / 44, 65. / 44,
+                               92. / 44};
+    Example example = {.name = "ELU+1 continued", .variant = LA_ELU, .normalised = 1};
+    example.tolerance = 1e-6;
+    example.T = 2;
+    example.dk = example.dv = 4;
+    example.q = elu_q + 8;
+    example.k = elu_k + 8;
+    example.v = elu_v + 8;
+    example.S0 = S0;
+    example.o = o;
+    run_example(&example);
+}
+
+/* ---------------------------------------------------------------- example 3: cosFormer, M = 4 */
+
+static const float cosformer_q[] = {1, -1, 2, 0, 0, 3, -2, 1, 2, 1, 0, -1, -1, 0, 2, 2};
+static const float cosformer_k[] = {1, 1, 0, -2, -1, 2, 1, 0, 0, 0, 2, 1, 2, -1, 0, 1};
+
+/* From the document's products of relu(Q) and relu(K), weighted by cos(pi |i - j| / 8). */
+static void cosformer_outputs(int causal, double *o) {
+    static const double scores[4][4] = {{1, 2, 4, 2}, {3, 6, 1, 1}, {3, 2, 0, 4}, {0, 2, 6, 2}};
+    int i, j, n;
+    for (i = 0; i < 4; i++) {
+        double sum = 0;
+        for (n = 0; n < 4; n++) {
+            o[4 * i + n] = 0;
+        }
+        for (j = 0; j < (causal ? i + 1 : 4); j++) {
+            double weight = scores[i][j] * cos(acos(-1) * abs(i - j) / 8);
+            sum += weight;
+            for (n = 0; n < 4; n++) {
+                o[4 * i + n] += weight * (double)elu_v[4 * j + n];
+            }
+        }
+        for (n = 0; n < 4; n++) {
+            o[4 * i + n] /= sum;
+        }
+    }
+}
+
+TEST(example_cosformer) {
+    static const double printed[] = {0.716, 1.537, 1.912, 1.628, 1.178, 1.955, 0.622, 0.784,
+                                     1.277, 1.688, 0.277, 2.688, 0.381, 1.539, 2.475, 2.354};
+    double o[16], causal_o[16];
+    Example example = {.name = "cosFormer", .variant = LA_COSFORMER, .normalised = 1, .horizon = 4};
+    example.tolerance = 1e-6;
+    example.T = example.dk = example.dv = 4;
+    example.q = cosformer_q;
+    example.k = cosformer_k;
+    example.v = elu_v; /* the same */
+    cosformer_outputs(1, causal_o);
+    example.o = causal_o;
+    run_example(&example);
+    cosformer_outputs(0, o);
+    example.bidirectional = 1;
+    example.o = o;
+    example.printed = printed;
+    example.printed_rows = 4;
+    example.printed_tolerance = 2e-3;
+    run_example(&example);
 }
 
 /* ---------------------------------------------------------------- example 4: RetNet */
@@ -168,9 +278,9 @@ static double dot(const float *x, const float *y) {
            (double)x[3] * (double)y[3];
 }
 
-/* One block of n tokens from token `first` on; S is updated. */
-static void lightning_block(int first, int n, double lambda, double *S, double *o) {
-    const float *q = retnet_q + 4 * first, *k = retnet_k + 4 * first, *v = retnet_v + 4 * first;
+/* One block of n tokens; q, k, v and o are of its first, S is updated. */
+static void lightning_block(const float *q, const float *k, const float *v, int n, double lambda,
+                            double *S, double *o) {
     int s, t, i, j;
     for (s = 0; s < n; s++) {
         for (j = 0; j < 4; j++) {
@@ -182,7 +292,7 @@ static void lightning_block(int first, int n, double lambda, double *S, double *
             for (i = 0; i < 4; i++) {
                 sum += pow(lambda, s + 1) * (double)q[4 * s + i] * S[4 * i + j];
             }
-            o[4 * (first + s) + j] = sum;
+            o[4 * s + j] = sum;
         }
     }
     for (i = 0; i < 16; i++) {
@@ -194,28 +304,68 @@ static void lightning_block(int first, int n, double lambda, double *S, double *
     }
 }
 
+static void lightning_blocks(const float *q, const float *k, const float *v, int T, int block,
+                             double lambda, double *S, double *o) {
+    int first;
+    for (first = 0; first < T; first += block) {
+        int n = first + block <= T ? block : T - first, at = 4 * first;
+        lightning_block(q + at, k + at, v + at, n, lambda, S, o + at);
+    }
+}
+
 TEST(example_lightning_blocks_are_retnet) {
-    int block, first;
+    static const la_variant both[] = {LA_LIGHTNING, LA_RETNET};
+    int block, i, n;
     for (block = 1; block <= 4; block++) {
         double S[16] = {0}, o[16];
         Way way = {.form = LA_CHUNKWISE, .threads = 1};
-        Example example = {.name = "Lightning", .variant = LA_RETNET, .T = 4, .dk = 4, .dv = 4};
-        int i;
-        for (first = 0; first < 4; first += block) {
-            lightning_block(first, first + block <= 4 ? block : 4 - first, 0.5, S, o);
-        }
+        Example example = {.name = "Lightning", .T = 4, .dk = 4, .dv = 4};
+        lightning_blocks(retnet_q, retnet_k, retnet_v, 4, block, 0.5, S, o);
+        CHECK(memcmp(o, retnet_o, sizeof o) == 0, "the block formulas, B = %d", block);
         example.q = retnet_q;
         example.k = retnet_k;
         example.v = retnet_v;
         example.log_decay = retnet_g;
         example.o = o;
         example.S = S;
-        CHECK(memcmp(o, retnet_o, sizeof o) == 0, "the block formulas, B = %d", block);
         way.chunk = block;
-        for (i = 0; isa_number(i, &way.isa); i++) {
-            run_example_way(&example, LA_KV, &way);
-            run_example_way(&example, LA_VK, &way);
+        for (n = 0; n < 2; n++) {
+            example.variant = both[n];
+            run_example(&example);
+            for (i = 0; isa_number(i, &way.isa); i++) {
+                run_example_way(&example, LA_KV, &way);
+                run_example_way(&example, LA_VK, &way);
+            }
         }
+    }
+}
+
+/* More than one block of each size; positive numbers, so that nothing cancels. */
+TEST(example_lightning_blocks_of_any_size) {
+    enum { T = 67 };
+    static const int blocks[] = {1, 5, 16, 32, 64, T};
+    float q[4 * T], k[4 * T], v[4 * T], g[T];
+    size_t b;
+    int i;
+    for (i = 0; i < 4 * T; i++) {
+        q[i] = (float)(1 + random_below(3));
+        k[i] = (float)(1 + random_below(3));
+        v[i] = (float)(1 + random_below(5));
+        g[i / 4] = HALF;
+    }
+    for (b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+        double S[16] = {0}, o[4 * T];
+        Example example = {.name = "Lightning blocks", .variant = LA_LIGHTNING};
+        lightning_blocks(q, k, v, T, blocks[b], 0.5, S, o);
+        example.T = T;
+        example.dk = example.dv = 4;
+        example.q = q;
+        example.k = k;
+        example.v = v;
+        example.log_decay = g;
+        example.o = o;
+        example.tolerance = 1e-6;
+        run_example(&example);
     }
 }
 
@@ -308,9 +458,60 @@ TEST(probe_gated_delta) {
     probe("gated delta", LA_WRITE_DELTA, probe_g, probe_beta, o, S);
 }
 
+static const float probe_A[] = {HALF, 0, QUARTER, HALF}; /* a gate per channel */
+
+TEST(probe_channel_decay) {
+    static const double o[] = {-1.5, 1.625}, S[] = {2.125, 0.5};
+    Example example = {.name = "channel decay", .variant = LA_GLA, .T = 2, .dk = 2, .dv = 1};
+    example.q = probe_q;
+    example.k = probe_k;
+    example.v = probe_v;
+    example.log_decay = probe_A;
+    example.by_channel = 1;
+    example.S0 = probe_S0;
+    example.o = o;
+    example.S = S;
+    run_example(&example);
+    example.variant = LA_LIGHTNING; /* another preset of the same axes */
+    run_example(&example);
+}
+
+TEST(probe_channel_decay_delta) {
+    static const double o[] = {-2.75, 1.3125}, S[] = {2.8203125, 1.5078125};
+    Example example = {.name = "channel decay, delta", .T = 2, .dk = 2, .dv = 1};
+    example.variant = LA_GATED_DELTANET;
+    example.write = LA_WRITE_DELTA;
+    example.q = probe_q;
+    example.k = probe_k;
+    example.v = probe_v;
+    example.log_decay = probe_A;
+    example.by_channel = 1;
+    example.beta = probe_beta;
+    example.S0 = probe_S0;
+    example.o = o;
+    example.S = S;
+    run_example(&example);
+}
+
+TEST(probe_normalised) {
+    static const float q[] = {1, 2, 1, 1}, S0z0[] = {1, -2, 1, 1};
+    static const double o[] = {-0.25, 1}, S[] = {4.5, -0.5, 2.5, 1.5};
+    Example example = {.name = "normalised", .variant = LA_GLA, .normalised = 1};
+    example.T = 2;
+    example.dk = 2;
+    example.dv = 1;
+    example.q = q;
+    example.k = probe_k;
+    example.v = probe_v;
+    example.S0 = S0z0;
+    example.o = o;
+    example.S = S;
+    run_example(&example);
+}
+
 /* ---------------------------------------------------------------- the oracle on its own
 
-   The rows of the same table that the library does not have yet, to know the oracle right. */
+   The same rows again, to know the oracle right. */
 
 static void check_oracle(const char *name, la_layer *layer, la_call *call, const double *o,
                          const double *state) {

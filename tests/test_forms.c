@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const la_variant variants[] = {LA_RETNET, LA_DELTANET, LA_GATED_DELTANET};
 static const int64_t lengths[] = {0,  1,  2,  3,  15, 16, 17, 31, 32,
@@ -465,37 +466,609 @@ TEST(forms_calls_that_carry_the_state) {
 }
 
 /* One token at a time, as in decoding, is the whole sequence in one recurrent call. */
-TEST(forms_decoding_is_bitwise_the_recurrent_form) {
+static void decode(Spec spec) {
     static const int64_t ones[33] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                      1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    int i, n, layout;
+    int n;
+    spec.T = 33;
+    for (spec.layout = LA_KV; spec.layout <= LA_VK; spec.layout++) {
+        Problem *problem = problem_new(&spec);
+        Way way = {.form = LA_RECURRENT, .threads = 1};
+        for (n = 0; problem != NULL && isa_number(n, &way.isa); n++) {
+            size_t count;
+            float *whole, *steps;
+            problem->note = "decoding";
+            problem_run(problem, &way);
+            whole = problem_copy_out(problem, &count);
+            problem_run_split(problem, &way, ones, 33);
+            problem_check(problem);
+            steps = problem_copy_out(problem, &count);
+            check_same(problem_text(problem), steps, whole, count);
+            free(whole);
+            free(steps);
+        }
+        if (problem != NULL) {
+            problem_free(problem);
+        }
+    }
+}
+
+TEST(forms_decoding_is_bitwise_the_recurrent_form) {
+    int i;
     for (i = 0; i < 2 * VARIANTS; i++) {
-        Spec spec = {.B = 2, .T = 33, .H = 2, .Hq = 4, .dk = 33, .dv = 47, .beta = BETA_TOKEN};
+        Spec spec = {.B = 2, .H = 2, .Hq = 4, .dk = 33, .dv = 47, .beta = BETA_TOKEN};
         spec.variant = variants[i / 2];
         spec.gate = i % 2 ? GATE_STRONG : usual_gate(spec.variant);
         spec.states = STATES_SAME;
-        for (layout = LA_KV; layout <= LA_VK; layout++) {
-            Problem *problem;
-            Way way = {.form = LA_RECURRENT, .threads = 1};
-            spec.layout = layout;
-            problem = problem_new(&spec);
-            if (problem == NULL) {
-                return;
+        decode(spec);
+    }
+}
+
+/* ---------------------------------------------------------------- all eight variants
+
+   What a variant has of its own, for the sweeps below; they choose sizes, gates and states. */
+
+typedef struct Kind {
+    const char *name;
+    Spec spec;
+    int root_scale; /* 1: scale = dk^-1/2                          */
+    int by_channel; /* 1: decay may be per channel                 */
+    int additive;   /* 1: there is a bidirectional form            */
+} Kind;
+
+static const Kind kinds[] = {
+    {"elu", {.variant = LA_ELU}, 0, 1, 1},
+    {"elu, eps added", {.variant = LA_ELU, .eps = 0.25f, .beta = BETA_TOKEN}, 1, 1, 1},
+    {"elu, eps as a bound", {.variant = LA_ELU, .eps = 9, .eps_mode = LA_EPS_MAX}, 0, 1, 1},
+    {"favor", {.variant = LA_FAVOR}, 0, 0, 1},
+    {"favor, feature eps", {.variant = LA_FAVOR, .feature_eps = 1e-4f, .eps = 1e-3f}, 1, 0, 1},
+    {"favor, eps as a bound",
+     {.variant = LA_FAVOR, .head_projections = 1, .eps = 2, .eps_mode = LA_EPS_MAX}, 0, 0, 1},
+    {"favor, hyperbolic",
+     {.variant = LA_FAVOR, .favor_kernel = LA_FAVOR_HYPERBOLIC, .head_projections = 1}, 1, 0, 1},
+    {"favor, hyperbolic, feature eps",
+     {.variant = LA_FAVOR, .favor_kernel = LA_FAVOR_HYPERBOLIC, .feature_eps = 1e-4f,
+      .beta = BETA_TOKEN}, 0, 0, 1},
+    {"favor, relu", {.variant = LA_FAVOR, .favor_kernel = LA_FAVOR_RELU}, 1, 0, 1},
+    {"favor, relu, feature eps",
+     {.variant = LA_FAVOR, .favor_kernel = LA_FAVOR_RELU, .feature_eps = 1e-3f,
+      .head_projections = 1, .beta = BETA_CHANNEL}, 0, 0, 1},
+    {"cosformer", {.variant = LA_COSFORMER}, 0, 0, 1},
+    {"cosformer, positions",
+     {.variant = LA_COSFORMER, .position = 5, .eps = 1e-6f, .eps_mode = LA_EPS_MAX}, 1, 0, 1},
+    {"lightning", {.variant = LA_LIGHTNING, .gate = GATE_HEAD}, 0, 1, 0},
+    {"gla", {.variant = LA_GLA, .gate = GATE_MILD, .gate_channel = 1}, 1, 1, 0},
+    {"gla, beta", {.variant = LA_GLA, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_TOKEN},
+     0, 1, 0},
+    {"normalised gla", {.variant = LA_GLA, .normalised = 1, .positive = 1, .gate = GATE_MILD,
+                        .gate_channel = 1}, 0, 1, 1},
+    {"gated deltanet by channel",
+     {.variant = LA_GATED_DELTANET, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_TOKEN},
+     1, 1, 0},
+};
+
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+/* The sizes and settings of `spec`, what is the kind's own of the kind. */
+static Spec kind_spec(int i, Spec spec) {
+    Spec own = kinds[i].spec;
+    own.B = spec.B;
+    own.T = spec.T;
+    own.keys = spec.keys;
+    own.H = spec.H;
+    own.Hq = spec.Hq;
+    own.Hk = spec.Hk;
+    own.dk = spec.dk;
+    own.dv = spec.dv;
+    own.head_map = spec.head_map;
+    own.states = spec.states;
+    own.strides = spec.strides;
+    own.shift = spec.shift;
+    own.ragged = spec.ragged;
+    own.bidirectional = spec.bidirectional;
+    own.l2_mode = spec.l2_mode;
+    own.scale = kinds[i].root_scale ? (float)(1 / sqrt((double)spec.dk)) : 0;
+    return own;
+}
+
+static void every_kind(Spec spec) {
+    int i;
+    for (i = 0; i < KINDS; i++) {
+        both_layouts(kind_spec(i, spec), kinds[i].name);
+    }
+}
+
+TEST(variants_lengths) {
+    int n;
+    for (n = 0; n < LENGTHS; n++) {
+        Spec spec = {.T = lengths[n], .H = 2, .dk = 7, .dv = 13};
+        every_kind(spec);
+    }
+}
+
+TEST(variants_dimensions) {
+    static const int64_t dims[][2] = {{2, 1},   {2, 3},   {5, 17}, {8, 16}, {16, 8},
+                                      {17, 19}, {33, 47}, {3, 129}, {31, 64}};
+    size_t i;
+    for (i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        Spec spec = {.T = 35, .dk = dims[i][0], .dv = dims[i][1]};
+        every_kind(spec);
+        spec.T = 2;
+        every_kind(spec);
+    }
+}
+
+/* Numbers of features on both sides of the widths of vectors, tiles and panels. */
+TEST(variants_features) {
+    static const int64_t features[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 48, 95, 130};
+    size_t n;
+    int i;
+    for (n = 0; n < sizeof features / sizeof features[0]; n++) {
+        for (i = 0; i < KINDS; i++) {
+            Spec spec = {.T = 19, .dk = 9, .dv = 18};
+            if (kinds[i].spec.variant == LA_FAVOR &&
+                (kinds[i].spec.favor_kernel != LA_FAVOR_RELU || features[n] > 30)) {
+                spec = kind_spec(i, spec);
+                spec.features = features[n];
+                both_layouts(spec, kinds[i].name);
             }
-            problem->note = "decoding";
-            for (n = 0; isa_number(n, &way.isa); n++) {
-                size_t count;
-                float *whole, *steps;
+        }
+    }
+}
+
+TEST(variants_usual_dimensions) {
+    static const int64_t cases[][3] = {{35, 64, 64}, {18, 128, 128}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        Spec spec = {.T = cases[i][0], .dk = cases[i][1], .dv = cases[i][2]};
+        every_kind(spec);
+    }
+}
+
+TEST(variants_heads) {
+    static const int64_t heads[][3] = {{4, 2, 1}, {4, 1, 4}, {6, 2, 3}, {2, 4, 2}, {3, 6, 1}, {1, 5, 1}};
+    size_t i;
+    for (i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        Spec spec = {.T = 18, .dk = 7, .dv = 5};
+        spec.H = heads[i][0];
+        spec.Hq = heads[i][1];
+        spec.Hk = heads[i][2];
+        spec.head_map = LA_GROUPED;
+        every_kind(spec);
+        spec.head_map = LA_TILED;
+        every_kind(spec);
+    }
+}
+
+TEST(variants_batches) {
+    Spec spec = {.B = 3, .T = 34, .H = 2, .dk = 17, .dv = 19};
+    every_kind(spec);
+    spec.B = 7;
+    spec.T = 1;
+    every_kind(spec);
+}
+
+TEST(variants_l2) {
+    Spec spec = {.B = 2, .T = 35, .H = 2, .dk = 13, .dv = 7, .l2_mode = LA_L2_SUM};
+    every_kind(spec);
+    spec.l2_mode = LA_L2_MAX;
+    every_kind(spec);
+}
+
+TEST(variants_scale) {
+    static const float scales[] = {0.3f, 4, 1e-8f};
+    size_t n;
+    int i;
+    for (n = 0; n < sizeof scales / sizeof scales[0]; n++) {
+        for (i = 0; i < KINDS; i++) {
+            Spec spec = {.T = 34, .H = 2, .dk = 7, .dv = 13};
+            spec = kind_spec(i, spec);
+            spec.scale = scales[n];
+            both_layouts(spec, kinds[i].name);
+        }
+    }
+}
+
+TEST(variants_states) {
+    int states;
+    for (states = STATES_BOTH; states <= STATES_NONE; states++) {
+        Spec spec = {.B = 2, .T = 18, .H = 2, .dk = 7, .dv = 18};
+        spec.states = (States)states;
+        every_kind(spec);
+        spec.T = 1;
+        every_kind(spec);
+    }
+}
+
+/* The same bits, however many threads share the work. */
+TEST(variants_threads) {
+    static const int64_t threads[] = {2, 3, 5, 100};
+    int i, n, m;
+    for (i = 0; i < KINDS; i++) {
+        Spec spec = {.B = 2, .T = 19, .H = 2, .Hq = 4, .dk = 7, .dv = 37};
+        Problem *problem = problem_new((spec = kind_spec(i, spec), &spec));
+        Way way;
+        for (n = 0; problem != NULL && way_number(n, &way); n++) {
+            size_t count;
+            float *want, *got;
+            problem->note = kinds[i].name;
+            problem_run(problem, &way);
+            want = problem_copy_out(problem, &count);
+            for (m = 0; m < 4; m++) {
+                way.threads = threads[m];
                 problem_run(problem, &way);
-                whole = problem_copy_out(problem, &count);
-                problem_run_split(problem, &way, ones, 33);
                 problem_check(problem);
-                steps = problem_copy_out(problem, &count);
-                check_same(problem_text(problem), steps, whole, count);
-                free(whole);
-                free(steps);
+                got = problem_copy_out(problem, &count);
+                check_same(problem_text(problem), got, want, count);
+                free(got);
             }
+            free(want);
+        }
+        if (problem != NULL) {
             problem_free(problem);
+        }
+    }
+}
+
+TEST(variants_strides) {
+    int strides;
+    for (strides = STRIDES_BTHD; strides <= STRIDES_BROADCAST; strides++) {
+        Spec spec = {.B = 2, .T = 10, .H = 4, .Hq = 2, .Hk = 2, .dk = 7, .dv = 18};
+        spec.strides = (Strides)strides;
+        spec.shift = strides % 2;
+        every_kind(spec);
+        spec.Hq = 8;
+        spec.T = 1;
+        every_kind(spec);
+    }
+}
+
+/* Rows at and beyond a sequence's length hold NaN, and are neither read nor written. */
+TEST(variants_ragged) {
+    static const int64_t tokens[] = {1, 5, 34, 67};
+    size_t n;
+    int i;
+    for (n = 0; n < sizeof tokens / sizeof tokens[0]; n++) {
+        Spec spec = {.B = 5, .T = tokens[n], .H = 2, .dk = 7, .dv = 5, .ragged = 1};
+        every_kind(spec);
+        spec.strides = STRIDES_PADDED;
+        spec.states = STATES_SAME;
+        for (i = 0; i < VARIANTS; i++) {
+            spec.variant = variants[i];
+            spec.gate = usual_gate(variants[i]);
+            spec.beta = BETA_TOKEN;
+            both_layouts(spec, "ragged");
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- decay of every granularity */
+
+/* Deep gates leave nothing but the last keys in a denominator, and relu may leave nothing of them. */
+static int needs_positive(int i, Gate gate) {
+    int deep = gate != GATE_MILD && gate != GATE_SLOW && gate != GATE_ZERO;
+    int relu = kinds[i].spec.variant == LA_COSFORMER || kinds[i].spec.favor_kernel == LA_FAVOR_RELU;
+    return kinds[i].spec.positive || (deep && relu && kinds[i].additive);
+}
+
+static void every_gate(int i, Spec spec) {
+    static const Gate gates[] = {GATE_MILD, GATE_STRONG, GATE_MIXED, GATE_EDGES,
+                                 GATE_SLOW, GATE_ZERO,   GATE_ANY};
+    size_t g;
+    spec = kind_spec(i, spec);
+    for (g = 0; g < sizeof gates / sizeof gates[0]; g++) {
+        spec.gate = gates[g];
+        spec.positive = needs_positive(i, spec.gate);
+        if (spec.positive && kinds[i].spec.favor_kernel == LA_FAVOR_RELU) {
+            spec.features = 60; /* so many that some are positive for both */
+        }
+        spec.gate_channel = 0;
+        both_layouts(spec, kinds[i].name);
+        spec.gate_channel = kinds[i].by_channel;
+        if (spec.gate_channel) {
+            both_layouts(spec, kinds[i].name);
+        }
+    }
+    spec.gate = GATE_HEAD;
+    spec.gate_channel = 0;
+    spec.positive = needs_positive(i, spec.gate);
+    both_layouts(spec, kinds[i].name);
+}
+
+TEST(variants_gates) {
+    int i;
+    for (i = 0; i < KINDS; i++) {
+        Spec spec = {.T = 67, .H = 2, .dk = 7, .dv = 13};
+        every_gate(i, spec);
+        spec.B = spec.H = 1;
+        spec.T = 18;
+        spec.dk = 33;
+        spec.dv = 18;
+        every_gate(i, spec);
+    }
+}
+
+/* Four heads' gates: by turns slow, -20, 0, -1e-6, and -inf. */
+TEST(variants_gates_per_head) {
+    int i;
+    for (i = 0; i < KINDS; i++) {
+        Spec spec = {.T = 34, .H = 5, .dk = 7, .dv = 13};
+        spec = kind_spec(i, spec);
+        spec.gate = GATE_HEAD;
+        for (spec.gate_channel = 0; spec.gate_channel <= kinds[i].by_channel; spec.gate_channel++) {
+            spec.positive = needs_positive(i, spec.gate);
+            spec.features = 60;
+            both_layouts(spec, kinds[i].name);
+        }
+    }
+}
+
+/* The variants of the table whose decay is usually another's: per channel, and none. */
+TEST(variants_other_granularities) {
+    static const la_variant additive[] = {LA_RETNET, LA_LIGHTNING, LA_DELTANET};
+    static const Gate gates[] = {GATE_MILD, GATE_STRONG, GATE_ANY, GATE_SLOW};
+    size_t v, g;
+    Spec spec = {.T = 67, .H = 2, .dk = 17, .dv = 19, .gate_channel = 1};
+    for (v = 0; v < 3; v++) {
+        for (g = 0; g < 4; g++) {
+            spec.variant = additive[v];
+            spec.gate = gates[g];
+            both_layouts(spec, "per channel");
+        }
+    }
+    spec.gate_channel = 0;
+    spec.variant = LA_GLA;
+    for (g = 0; g < 4; g++) {
+        spec.gate = gates[g];
+        both_layouts(spec, "gla per token");
+    }
+    spec.gate = GATE_NONE;
+    both_layouts(spec, "gla without decay");
+}
+
+/* The same gate in every channel, at every token: each of these is a corner of a range. */
+TEST(variants_constant_gates_per_channel) {
+    static const float values[] = {-INFINITY, -1000, -104, -88,   -30,   -0.6931472f,
+                                   -0.5f,     -0.49f, -1e-3f, -1e-7f, -1e-30f, -0.0f};
+    static const la_variant by_channel[] = {LA_GLA, LA_GATED_DELTANET, LA_ELU};
+    size_t g, i;
+    for (g = 0; g < sizeof values / sizeof values[0]; g++) {
+        for (i = 0; i < 3; i++) {
+            Spec spec = {.T = 35, .dk = 7, .dv = 13, .gate = GATE_FILLED, .gate_channel = 1};
+            spec.gate_value = values[g];
+            spec.variant = by_channel[i];
+            both_layouts(spec, "constant gates per channel");
+        }
+    }
+}
+
+TEST(variants_gates_per_channel_do_not_drift) {
+    static const la_variant by_channel[] = {LA_GLA, LA_GATED_DELTANET, LA_ELU};
+    int i;
+    for (i = 0; i < 3; i++) {
+        Spec spec = {.variant = by_channel[i], .T = 2000, .dk = 3, .dv = 5, .zero_keys = i < 2};
+        spec.gate = GATE_FILLED;
+        spec.gate_channel = 1;
+        spec.gate_value = (float)log1p(-168.5 / 16777216);
+        problem_all_ways(&spec, "drift");
+    }
+}
+
+/* Long sums of what is never forgotten. */
+TEST(variants_long) {
+    int i;
+    for (i = 0; i < KINDS; i++) {
+        Spec spec = {.T = 700, .dk = 5, .dv = 7};
+        problem_all_ways((spec = kind_spec(i, spec), &spec), kinds[i].name);
+    }
+}
+
+/* ---------------------------------------------------------------- bidirectional */
+
+TEST(bidirectional_lengths) {
+    static const int64_t counts[] = {0, 1, 2, 15, 16, 17, 33, 67, 130};
+    enum { COUNTS = sizeof counts / sizeof counts[0] };
+    int i, n;
+    for (i = 0; i < KINDS; i++) {
+        for (n = 0; kinds[i].additive && n < COUNTS; n++) {
+            Spec spec = {.H = 2, .dk = 7, .dv = 13, .bidirectional = 1};
+            spec.T = counts[n];
+            spec.gate = GATE_NONE;
+            both_layouts(kind_spec(i, spec), kinds[i].name);
+            spec.keys = counts[(n + 4) % COUNTS];
+            spec.keys = spec.keys ? spec.keys : -1;
+            both_layouts(kind_spec(i, spec), kinds[i].name);
+        }
+    }
+}
+
+static void every_bidirectional(Spec spec) {
+    int i;
+    spec.bidirectional = 1;
+    for (i = 0; i < KINDS; i++) {
+        if (kinds[i].additive) {
+            both_layouts(kind_spec(i, spec), kinds[i].name);
+        }
+    }
+}
+
+TEST(bidirectional_dimensions) {
+    static const int64_t dims[][2] = {{2, 3}, {16, 8}, {33, 47}, {64, 64}};
+    size_t i;
+    for (i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        Spec spec = {.T = 19, .keys = 35, .dk = dims[i][0], .dv = dims[i][1]};
+        every_bidirectional(spec);
+    }
+}
+
+TEST(bidirectional_heads_and_strides) {
+    static const int64_t heads[][3] = {{4, 2, 1}, {4, 4, 2}, {2, 6, 1}, {1, 5, 1}};
+    int strides;
+    for (strides = STRIDES_BTHD; strides <= STRIDES_BROADCAST; strides++) {
+        size_t i = (size_t)strides % 4;
+        Spec spec = {.B = 2, .T = 17, .keys = 34, .dk = 7, .dv = 19};
+        spec.H = heads[i][0];
+        spec.Hq = heads[i][1];
+        spec.Hk = heads[i][2];
+        spec.strides = (Strides)strides;
+        spec.keys = strides == STRIDES_QKV ? 17 : 34; /* these share the tokens */
+        spec.states = (States)(strides % 5);
+        every_bidirectional(spec);
+        spec.head_map = LA_TILED;
+        every_bidirectional(spec);
+    }
+}
+
+/* Lengths of queries and of keys, both per sequence; NaN beyond. */
+TEST(bidirectional_ragged) {
+    static const int64_t tokens[] = {1, 7, 34, 67};
+    size_t n;
+    for (n = 0; n < sizeof tokens / sizeof tokens[0]; n++) {
+        Spec spec = {.B = 5, .H = 2, .dk = 7, .dv = 5, .ragged = 1};
+        spec.T = tokens[n];
+        every_bidirectional(spec);
+        spec.keys = tokens[3 - n];
+        spec.states = STATES_OUT; /* and with no key: nothing to read */
+        every_bidirectional(spec);
+    }
+}
+
+/* All keys without a query, then all queries without a key: what one call does. */
+static void store_then_query(const Spec *spec, const char *note) {
+    Problem *problem = problem_new(spec);
+    size_t bytes = problem != NULL ? problem->state_floats * sizeof(float) : 0, i, written;
+    float *first = malloc(bytes + 1);
+    Way way;
+    int n;
+    for (n = 0; problem != NULL && first != NULL && way_number(n, &way); n++) {
+        problem->note = note;
+        memcpy(first, problem->state_start, bytes);
+        problem->call.tokens = 0;
+        problem_run(problem, &way);
+        for (i = written = 0; i < problem->out_floats; i++) {
+            written += isnan(problem->out_start[i]) ? 0 : 1;
+        }
+        CHECK(written == 0, "%s: %zu outputs of no token", problem_text(problem), written);
+        memcpy(problem->state_start, problem->states, bytes);
+        problem->call.tokens = problem->spec.T;
+        problem->call.keys = 0;
+        problem_run(problem, &way);
+        problem->call.keys = problem->spec.keys;
+        problem_check(problem);
+        memcpy(problem->state_start, first, bytes);
+    }
+    free(first);
+    if (problem != NULL) {
+        problem_free(problem);
+    }
+}
+
+TEST(bidirectional_query_of_a_stored_state) {
+    int i, n;
+    for (i = 0; i < KINDS; i++) {
+        Spec spec = {.B = 2, .T = 21, .keys = 34, .H = 2, .Hq = 4, .dk = 7, .dv = 13};
+        spec.bidirectional = 1;
+        spec.states = STATES_BOTH;
+        for (n = 0; kinds[i].additive && n < 2; n++) {
+            Spec own = kind_spec(i, spec);
+            own.layout = n;
+            store_then_query(&own, kinds[i].name);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- carried states */
+
+TEST(variants_calls_that_carry_the_state) {
+    int i;
+    for (i = 0; i < KINDS; i++) {
+        Spec spec = {.H = 2, .dk = 7, .dv = 19, .T = 67};
+        spec = kind_spec(i, spec);
+        spec.layout = LA_KV;
+        all_cuts(spec);
+        spec.layout = LA_VK;
+        spec.gate = kinds[i].by_channel ? GATE_STRONG : spec.gate;
+        all_cuts(spec);
+    }
+}
+
+/* A state that one form hands over is one that any other continues. */
+static void every_pair(Problem *problem, int isa) {
+    static const Way forms[] = {{LA_PARALLEL, 0, 0, 1},
+                                {LA_RECURRENT, 0, 0, 1},
+                                {LA_CHUNKWISE, 0, 0, 1},
+                                {LA_CHUNKWISE, 0, 7, 1}};
+    static const int64_t splits[] = {1, 6, 33, 66};
+    int from, to, n;
+    for (from = 0; from < 4; from++) {
+        for (to = 0; to < 4; to++) {
+            Way ways[2];
+            ways[0] = forms[from];
+            ways[1] = forms[to];
+            ways[0].isa = ways[1].isa = isa;
+            for (n = 0; n < 4 && from != to; n++) {
+                const int64_t parts[] = {splits[n], 67 - splits[n]};
+                if (problem_run_parts(problem, ways, parts, 2)) {
+                    problem->way = ways[1];
+                    problem_check(problem);
+                }
+            }
+        }
+    }
+}
+
+TEST(variants_any_form_continues_any_other) {
+    int i, n, isa;
+    for (i = 0; i < KINDS + 2 * VARIANTS; i++) {
+        Spec spec = {.T = 67, .H = 2, .dk = 7, .dv = 19, .beta = BETA_TOKEN};
+        if (i < KINDS) {
+            spec = kind_spec(i, spec);
+        } else {
+            spec.variant = variants[(i - KINDS) / 2];
+            spec.gate = usual_gate(spec.variant);
+        }
+        spec.states = STATES_SAME;
+        for (spec.layout = LA_KV; spec.layout <= LA_VK; spec.layout++) {
+            Problem *problem = problem_new(&spec);
+            for (n = 0; problem != NULL && isa_number(n, &isa); n++) {
+                problem->note = "from form to form";
+                every_pair(problem, isa);
+            }
+            if (problem != NULL) {
+                problem_free(problem);
+            }
+        }
+    }
+}
+
+TEST(variants_decoding_is_bitwise_the_recurrent_form) {
+    int i;
+    for (i = 0; i < KINDS; i++) {
+        Spec spec = {.B = 2, .H = 2, .Hq = 4, .dk = 9, .dv = 37, .states = STATES_SAME};
+        spec = kind_spec(i, spec);
+        decode(spec);
+        spec.gate = kinds[i].by_channel ? GATE_STRONG : spec.gate;
+        decode(spec);
+    }
+}
+
+/* ---------------------------------------------------------------- exact data, per channel */
+
+TEST(variants_exact_per_channel) {
+    static const int64_t cases[][3] = {{35, 1, 1}, {67, 7, 13}, {34, 64, 64}, {35, 3, 129}};
+    static const la_variant by_channel[] = {LA_GLA, LA_RETNET, LA_GATED_DELTANET};
+    size_t i;
+    int v;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (v = 0; v < 3; v++) {
+            Spec spec = {.T = cases[i][0], .dk = cases[i][1], .dv = cases[i][2], .exact = 1};
+            spec.variant = by_channel[v];
+            spec.gate_channel = 1;
+            spec.gate = GATE_HALVES;
+            spec.beta = BETA_TOKEN;
+            both_layouts(spec, "exact per channel");
+            spec.gate = GATE_ZERO;
+            both_layouts(spec, "exact per channel, no decay");
         }
     }
 }

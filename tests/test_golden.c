@@ -14,14 +14,43 @@ static const struct Golden {
     const char *name;
     la_variant variant;
 } cases[] = {
-    {"retention_01", LA_RETNET},   {"retention_02", LA_RETNET},   {"retention_03", LA_RETNET},
-    {"retention_04", LA_RETNET},   {"retention_05", LA_RETNET},   {"retention_06", LA_RETNET},
-    {"retention_07", LA_RETNET},   {"delta_01", LA_DELTANET},     {"delta_02", LA_DELTANET},
-    {"delta_03", LA_DELTANET},     {"delta_04", LA_DELTANET},     {"delta_05", LA_DELTANET},
-    {"delta_06", LA_DELTANET},     {"delta_07", LA_DELTANET},     {"gdn_01", LA_GATED_DELTANET},
+    /* clang-format off */
+    {"retention_01", LA_RETNET}, {"retention_02", LA_RETNET}, {"retention_03", LA_RETNET},
+    {"retention_04", LA_RETNET}, {"retention_05", LA_RETNET}, {"retention_06", LA_RETNET},
+    {"retention_07", LA_RETNET}, {"delta_01", LA_DELTANET}, {"delta_02", LA_DELTANET},
+    {"delta_03", LA_DELTANET}, {"delta_04", LA_DELTANET}, {"delta_05", LA_DELTANET},
+    {"delta_06", LA_DELTANET}, {"delta_07", LA_DELTANET}, {"gdn_01", LA_GATED_DELTANET},
     {"gdn_02", LA_GATED_DELTANET}, {"gdn_03", LA_GATED_DELTANET}, {"gdn_04", LA_GATED_DELTANET},
     {"gdn_05", LA_GATED_DELTANET}, {"gdn_06", LA_GATED_DELTANET}, {"gdn_07", LA_GATED_DELTANET},
-    {"gdn_08", LA_GATED_DELTANET}, {"gdn_09", LA_GATED_DELTANET}, {"onnx_02", LA_DELTANET},
+    {"gdn_08", LA_GATED_DELTANET}, {"gdn_09", LA_GATED_DELTANET},
+    {"linear_elu_causal_01", LA_ELU}, {"linear_elu_causal_02", LA_ELU},
+    {"linear_elu_causal_03", LA_ELU}, {"linear_elu_causal_04", LA_ELU},
+    {"linear_elu_causal_05", LA_ELU}, {"linear_elu_causal_06", LA_ELU},
+    {"linear_elu_noncausal_01", LA_ELU}, {"linear_elu_noncausal_02", LA_ELU},
+    {"linear_elu_noncausal_03", LA_ELU}, {"linear_elu_noncausal_04", LA_ELU},
+    {"favor_causal_02", LA_FAVOR}, {"favor_causal_04", LA_FAVOR}, {"favor_causal_05", LA_FAVOR},
+    {"favor_causal_07", LA_FAVOR}, {"favor_noncausal_02", LA_FAVOR},
+    {"favor_noncausal_04", LA_FAVOR}, {"favor_noncausal_05", LA_FAVOR},
+    {"cosformer_causal_01", LA_COSFORMER}, {"cosformer_causal_02", LA_COSFORMER},
+    {"cosformer_causal_03", LA_COSFORMER}, {"cosformer_causal_04", LA_COSFORMER},
+    {"cosformer_noncausal_01", LA_COSFORMER}, {"cosformer_noncausal_02", LA_COSFORMER},
+    {"cosformer_noncausal_03", LA_COSFORMER}, {"cosformer_noncausal_04", LA_COSFORMER},
+    {"cosformer_noncausal_05", LA_COSFORMER}, {"lightning_01", LA_LIGHTNING},
+    {"lightning_02", LA_LIGHTNING}, {"lightning_03", LA_LIGHTNING},
+    {"lightning_04", LA_LIGHTNING}, {"lightning_05", LA_LIGHTNING}, {"simple_gla_01", LA_GLA},
+    {"simple_gla_02", LA_GLA}, {"simple_gla_03", LA_GLA}, {"simple_gla_04", LA_GLA},
+    {"simple_gla_05", LA_GLA}, {"simple_gla_06", LA_GLA}, {"gla_01", LA_GLA}, {"gla_02", LA_GLA},
+    {"gla_03", LA_GLA}, {"gla_04", LA_GLA}, {"gla_05", LA_GLA}, {"gla_06", LA_GLA},
+    {"gla_07", LA_GLA}, {"linear_plain_01", LA_GLA}, {"linear_plain_02", LA_GLA},
+    {"linear_plain_03", LA_GLA}, {"linear_plain_04", LA_GLA}, {"linear_plain_05", LA_GLA},
+    {"linear_plain_06", LA_GLA}, {"kda_01", LA_GATED_DELTANET}, {"kda_02", LA_GATED_DELTANET},
+    {"kda_03", LA_GATED_DELTANET}, {"kda_04", LA_GATED_DELTANET}, {"kda_05", LA_GATED_DELTANET},
+    {"kda_06", LA_GATED_DELTANET}, {"kda_07", LA_GATED_DELTANET}, {"kda_08", LA_GATED_DELTANET},
+    {"kda_09", LA_GATED_DELTANET}, {"onnx_01", LA_GATED_DELTANET}, {"onnx_02", LA_DELTANET},
+    {"onnx_04", LA_GLA}, {"onnx_05", LA_GATED_DELTANET}, {"onnx_06", LA_GATED_DELTANET},
+    {"onnx_07", LA_GATED_DELTANET}, {"onnx_10", LA_GLA}, {"onnx_11", LA_GLA},
+    {"onnx_12", LA_GATED_DELTANET},
+    /* clang-format on */
 };
 
 enum { CASES = sizeof cases / sizeof cases[0] };
@@ -76,6 +105,14 @@ static int read_array(const char *name, const char *kind, const char *array, npy
 
 /* ---------------------------------------------------------------- from files to a problem */
 
+/* How many dimensions an input has; 0 if there is no such input. */
+static int has(const char *name, const char *array) {
+    npy_array data;
+    int rank = read_array(name, "input", array, &data) ? data.rank : 0;
+    npy_free(&data);
+    return rank;
+}
+
 /* Element i of the array is element i of the packed tensor [B][T][heads][width]. */
 static void fill_tensor(const Problem *problem, const npy_array *data, const la_out *view,
                         int64_t heads, int64_t T) {
@@ -104,16 +141,20 @@ static void read_tensor(const Problem *problem, const char *array, const la_out 
     }
 }
 
-/* gamma -> its logarithm. */
-static void read_gammas(const Problem *problem) {
-    npy_array gamma;
+/* gamma -> its logarithm; a slope is minus that. */
+static void read_head_gates(const Problem *problem) {
+    npy_array data;
     int64_t h;
-    read_array(problem->note, "input", "gamma", &gamma);
-    for (h = 0; h < problem->spec.H && h < (int64_t)gamma.count; h++) {
-        double g = log(npy_double(&gamma, (size_t)h));
-        out_row(&problem->log_decay, 0, 0, h)[0] = (float)g;
+    int gamma = read_array(problem->note, "input", "gamma", &data);
+    if (!gamma) {
+        read_array(problem->note, "input", "slope", &data);
     }
-    npy_free(&gamma);
+    CHECK((int64_t)data.count == problem->spec.H, "%s: %zu gates", problem->note, data.count);
+    for (h = 0; h < problem->spec.H && h < (int64_t)data.count; h++) {
+        double value = npy_double(&data, (size_t)h);
+        out_row(&problem->log_decay, 0, 0, h)[0] = (float)(gamma ? log(value) : -value);
+    }
+    npy_free(&data);
 }
 
 /* a, A_log, dt_bias -> g, by the library's own helper. */
@@ -137,31 +178,103 @@ static void read_raw_gates(const Problem *problem) {
     npy_free(&dt_bias);
 }
 
-static void fill_state(const Problem *problem) {
-    const la_layer *layer = &problem->layer;
-    int64_t b, h, i, j;
-    size_t n = 0;
-    npy_array S0;
-    if (!read_array(problem->note, "input", "S0", &S0)) {
-        return;
+/* KDA: x = g_raw + dt_bias;  -exp(A_log) softplus(x)  or  -5 sigmoid(exp(A_log) x). */
+static double channel_gate(int bounded, double x, double A_log) {
+    if (bounded) {
+        return -5 / (1 + exp(-exp(A_log) * x));
     }
-    for (b = 0; b < problem->spec.B; b++) {
-        for (h = 0; h < layer->heads; h++) {
-            for (i = 0; i < layer->dim_k; i++) {
-                for (j = 0; j < layer->dim_v && n < S0.count; j++) {
-                    int64_t at = oracle_state_index(layer, h, i, j);
-                    problem->state_start[b * problem->call.state_in_stride + at] =
-                        npy_float(&S0, n++);
-                }
-            }
-        }
-    }
-    CHECK(n == S0.count, "%s: S0 has %zu elements", problem->note, S0.count);
-    npy_free(&S0);
+    return -exp(A_log) * (x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)));
 }
 
-static void fill_problem(const Problem *problem) {
+static void read_raw_channel_gates(const Problem *problem) {
+    npy_array raw, A_log, dt_bias;
+    size_t n, count, dk = (size_t)problem->spec.dk, HV = (size_t)problem->spec.H;
+    int bounded = case_says(problem->note, "gate", "lowerbound");
+    read_array(problem->note, "input", "g_raw", &raw);
+    read_array(problem->note, "input", "A_log", &A_log);
+    read_array(problem->note, "input", "dt_bias", &dt_bias);
+    count = (size_t)(problem->spec.B * problem->spec.T) * HV * dk;
+    if (CHECK(raw.count == count && A_log.count == HV && dt_bias.count == HV * dk, "%s: %zu raw",
+              problem->note, raw.count)) {
+        for (n = 0; n < count; n++) {
+            double x = npy_double(&raw, n) + npy_double(&dt_bias, n % (HV * dk));
+            double g = channel_gate(bounded, x, npy_double(&A_log, n / dk % HV));
+            problem->log_decay.data[n] = (float)g;
+        }
+    }
+    npy_free(&raw);
+    npy_free(&A_log);
+    npy_free(&dt_bias);
+}
+
+/* Element n of S0 or ST [B][H][r][dv], or of z0 or zT [B][H][r] (where `is_z`), in the oracle's
+   array or, by `index`, in the library's states. */
+static size_t state_place(const Problem *problem, int is_z, size_t n, int64_t *index) {
+    const la_layer *layer = &problem->layer;
+    int64_t r = oracle_features(layer), dv = layer->dim_v, per_head = is_z ? r : r * dv;
+    int64_t head = (int64_t)n / per_head, at = (int64_t)n % per_head;
+    int64_t i = is_z ? at : at / dv, j = is_z ? dv : at % dv;
+    *index = head / layer->heads * problem->call.state_in_stride;
+    *index += oracle_state_index(layer, head % layer->heads, i, j);
+    return (size_t)(head * oracle_head_floats(layer) + (is_z ? r * dv : 0) + at);
+}
+
+static void fill_state(const Problem *problem, const char *array, int is_z) {
+    size_t n, want = (size_t)(problem->spec.B * problem->spec.H * oracle_features(&problem->layer));
+    npy_array data;
+    if (!read_array(problem->note, "input", array, &data)) {
+        return;
+    }
+    want *= is_z ? 1 : (size_t)problem->spec.dv;
+    CHECK(data.count == want, "%s: %s has %zu elements", problem->note, array, data.count);
+    for (n = 0; n < data.count && n < want; n++) {
+        int64_t index;
+        state_place(problem, is_z, n, &index);
+        problem->state_start[index] = npy_float(&data, n);
+    }
+    npy_free(&data);
+}
+
+/* performer-pytorch adds 1e-6 to every channel of the running sum of keys. */
+static void start_normaliser(const Problem *problem) {
+    int64_t index, n, count = problem->spec.B * problem->spec.H * oracle_features(&problem->layer);
+    memset(problem->state_start, 0, problem->state_floats * sizeof(float));
+    for (n = 0; n < count; n++) {
+        state_place(problem, 1, (size_t)n, &index);
+        problem->state_start[index] = 1e-6f;
+    }
+}
+
+static void read_projection(const Problem *problem) {
+    const la_layer *layer = &problem->layer;
+    float *projection = problem->buffers[0]; /* the first that a problem has */
+    size_t n, count = (size_t)(layer->features * layer->dim_k);
+    npy_array W;
+    CHECK(projection == layer->projection, "%s: another buffer", problem->note);
+    read_array(problem->note, "input", "W", &W);
+    CHECK(W.count == count, "%s: W has %zu elements", problem->note, W.count);
+    for (n = 0; n < count && n < W.count; n++) {
+        projection[n] = npy_float(&W, n);
+    }
+    npy_free(&W);
+}
+
+static void read_key_lengths(Problem *problem) {
+    npy_array data;
+    size_t b;
+    if (read_array(problem->note, "input", "lengths", &data)) {
+        CHECK((int64_t)data.count == problem->spec.B, "%s: lengths", problem->note);
+        for (b = 0; b < data.count && b < PROBLEM_BATCH; b++) {
+            problem->key_lengths[b] = (int64_t)npy_double(&data, b);
+        }
+        problem->call.key_lengths = problem->key_lengths;
+        npy_free(&data);
+    }
+}
+
+static void fill_problem(Problem *problem) {
     const Spec *spec = &problem->spec;
+    int64_t b;
     read_tensor(problem, "q", &problem->q, spec->Hq, spec->T);
     read_tensor(problem, "k", &problem->k, spec->Hk, spec->keys);
     read_tensor(problem, "v", &problem->v, spec->H, spec->keys);
@@ -169,21 +282,57 @@ static void fill_problem(const Problem *problem) {
         read_tensor(problem, "beta", &problem->beta, spec->H, spec->keys);
     }
     if (spec->gate == GATE_HEAD) {
-        read_gammas(problem);
+        read_head_gates(problem);
+    } else if (spec->gate_channel && has(problem->note, "g_raw")) {
+        read_raw_channel_gates(problem);
+    } else if (spec->gate_channel) {
+        read_tensor(problem, "gk", &problem->log_decay, spec->H, spec->keys);
     } else if (case_says(problem->note, "gate", "raw")) {
         read_raw_gates(problem);
     } else if (spec->gate != GATE_NONE) {
         read_tensor(problem, "g", &problem->log_decay, spec->H, spec->keys);
     }
-    fill_state(problem);
+    if (problem->layer.feature == LA_FEATURE_FAVOR) {
+        read_projection(problem);
+    }
+    if (spec->variant == LA_FAVOR && spec->states == STATES_BOTH) {
+        start_normaliser(problem);
+    }
+    for (b = 0; b < spec->B; b++) {
+        problem->positions[b] = spec->position; /* every sequence starts alike */
+    }
+    read_key_lengths(problem);
+    fill_state(problem, "S0", 0);
+    fill_state(problem, "z0", 1);
 }
 
-/* How many dimensions an input has; 0 if there is no such input. */
-static int has(const char *name, const char *array) {
-    npy_array data;
-    int rank = read_array(name, "input", array, &data) ? data.rank : 0;
-    npy_free(&data);
-    return rank;
+/* eps is in words: "1e-6 added", "1e-6 clamp (max), not added", "none"; of FAVOR+'s cases only the
+   hyperbolic ones have one. Scales are dk^-1/2 there, and ReLU's causal case starts with z. */
+static void read_normaliser(const char *name, Spec *spec) {
+    char eps[128] = "";
+    case_value(name, "eps", eps, sizeof eps);
+    spec->normalised = case_says(name, "normalise", "yes");
+    spec->bidirectional = case_says(name, "causal", "no");
+    spec->eps = (float)strtod(eps, NULL);
+    spec->eps_mode = strstr(eps, "clamp") != NULL ? LA_EPS_MAX : LA_EPS_ADD;
+    spec->horizon = case_number(name, "M", 0);
+    spec->position = spec->variant == LA_COSFORMER ? 1 : 0;
+    if (spec->variant == LA_FAVOR) {
+        char kind[64] = "";
+        npy_array W;
+        case_value(name, "kind", kind, sizeof kind);
+        read_array(name, "input", "W", &W);
+        spec->features = W.shape[0];
+        npy_free(&W);
+        spec->scale = (float)(1 / sqrt((double)spec->dk));
+        spec->feature_eps = (float)case_number(name, "feature_eps", 0);
+        spec->favor_kernel = strstr(kind, "hyperbolic") != NULL ? LA_FAVOR_HYPERBOLIC
+                             : strstr(kind, "ReLU") != NULL     ? LA_FAVOR_RELU
+                                                                : LA_FAVOR_POSITIVE;
+        if (spec->favor_kernel == LA_FAVOR_RELU && !spec->bidirectional) {
+            spec->states = STATES_BOTH;
+        }
+    }
 }
 
 static Spec read_spec(const struct Golden *golden) {
@@ -200,37 +349,51 @@ static Spec read_spec(const struct Golden *golden) {
     spec.l2_mode = case_says(name, "qk_l2norm", "yes") ? LA_L2_SUM : LA_L2_OFF;
     spec.states = has(name, "S0") ? STATES_BOTH : STATES_OUT;
     spec.beta = !has(name, "beta") ? BETA_NONE : has(name, "beta") == 4 ? BETA_CHANNEL : BETA_TOKEN;
-    if (has(name, "gamma")) {
+    if (has(name, "gamma") || has(name, "slope")) {
         spec.gate = GATE_HEAD;
-    } else if (has(name, "g") || has(name, "a")) {
+    } else if (has(name, "g") || has(name, "a") || has(name, "gk") || has(name, "g_raw")) {
         spec.gate = GATE_MILD;
     }
+    spec.gate_channel = has(name, "gk") || has(name, "g_raw");
+    spec.keys = (int64_t)case_number(name, "S", 0);
+    read_normaliser(name, &spec);
     return spec;
 }
 
 /* ---------------------------------------------------------------- the comparison */
 
+enum { OUTPUT, STATE, NORMALISER };
+
+/* Gammas, raw gates, FAVOR+'s scale and its feature eps are rounded to float32 on the way. */
+static int is_narrow(const char *name) {
+    return has(name, "gamma") || has(name, "a") || has(name, "g_raw") || has(name, "W");
+}
+
 /* |factor oracle - peer|_2 <= tolerance |peer|_2. Unless the peer computed in float32, its values
    then take the place of the oracle's, so that the library is held to them. */
-static void compare_oracle(const char *name, const char *array, double *oracle, double factor) {
-    int narrow = has(name, "gamma") || has(name, "a"), single = 0;
-    double tolerance, error = 0, size = 0;
+static void compare_oracle(const Problem *problem, const char *array, int what, double factor) {
+    const char *name = problem->note;
+    double tolerance, error = 0, size = 0, *oracle;
     char text[128]; /* of the key `precision` */
     npy_array peer;
-    size_t i;
-    single = case_value(name, "precision", text, sizeof text);
-    tolerance = single ? 1e-5 : narrow ? 1e-6 : 1e-12; /* narrow: the gate is rounded to float32 */
-    if (!CHECK(read_array(name, "output", array, &peer), "%s has no %s", name, array)) {
+    size_t n;
+    int single = case_value(name, "precision", text, sizeof text);
+    tolerance = single ? 1e-5 : is_narrow(name) ? 1e-6 : 1e-12;
+    if (!read_array(name, "output", array, &peer)) {
+        CHECK(what != OUTPUT, "%s has no %s", name, array);
         return;
     }
-    for (i = 0; i < peer.count; i++) {
-        double want = npy_double(&peer, i);
-        error += (factor * oracle[i] - want) * (factor * oracle[i] - want);
+    oracle = what == OUTPUT ? problem->want.out : problem->want.state;
+    for (n = 0; n < peer.count; n++) {
+        int64_t index;
+        size_t at = what == OUTPUT ? n : state_place(problem, what == NORMALISER, n, &index);
+        double want = npy_double(&peer, n);
+        error += (factor * oracle[at] - want) * (factor * oracle[at] - want);
         size += want * want;
-        oracle[i] = single ? oracle[i] : want;
+        oracle[at] = single ? oracle[at] : want;
     }
-    CHECK(sqrt(error) <= tolerance * sqrt(size), "%s %s: the oracle is off by %g, relative", name,
-          array, sqrt(error / size));
+    CHECK(peer.count > 0 && sqrt(error) <= tolerance * sqrt(size),
+          "%s %s: the oracle is off by %g, relative", name, array, sqrt(error / size));
     npy_free(&peer);
 }
 
@@ -249,8 +412,11 @@ static void run_case(const struct Golden *golden, int layout) {
     fill_problem(problem);
     problem_oracle(problem);
     scale = case_number(golden->name, "scale", 1); /* of the peer, in float64 */
-    compare_oracle(golden->name, "o", problem->want.out, scale / (double)problem->layer.scale);
-    compare_oracle(golden->name, "ST", problem->want.state, 1);
+    scale = problem->layer.normalised ? 1 : scale / (double)problem->layer.scale;
+    CHECK(has(golden->name, "q") == 4, "%s has no input", golden->name);
+    compare_oracle(problem, "o", OUTPUT, scale);
+    compare_oracle(problem, "ST", STATE, 1);
+    compare_oracle(problem, "zT", NORMALISER, 1);
     for (i = 0; way_number(i, &way); i++) {
         if (problem_run(problem, &way)) {
             problem_check(problem);

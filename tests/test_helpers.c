@@ -33,15 +33,21 @@ TEST(helpers_retnet_log_decay) {
     CHECK(la_retnet_log_decay(g, -1) == LA_E_SIZE && g[1] == 7, "negative");
 }
 
+/* The two of largest size first: where they cancel, they do so exactly and the third one counts. */
+static long double sum_of(long double x, long double y, long double z) {
+    if (fabsl(z) > fabsl(x)) {
+        return sum_of(z, y, x);
+    }
+    return fabsl(z) > fabsl(y) ? (x + z) + y : (x + y) + z;
+}
+
 /* -exp(A) softplus(x), through the logarithm of the softplus, which cannot overflow. */
 static long double gate_of(float a, float A_log, float dt_bias) {
-    long double x = (long double)a + (long double)dt_bias, log_softplus;
+    long double x = (long double)a + (long double)dt_bias;
     if (x < -50) {
-        log_softplus = x; /* softplus(x) = e^x (1 - e^x / 2 ...) */
-    } else {
-        log_softplus = logl(x > 0 ? x + log1pl(expl(-x)) : log1pl(expl(x)));
+        return -expl(sum_of(A_log, a, dt_bias)); /* softplus(x) = e^x (1 - e^x / 2 ...) */
     }
-    return -expl((long double)A_log + log_softplus);
+    return -expl((long double)A_log + logl(x > 0 ? x + log1pl(expl(-x)) : log1pl(expl(x))));
 }
 
 static const float gate_a[] = {0,   1,    -1,   3.5f,  -20, 20,   88,    -88,    -103.5f, -200,

@@ -13,8 +13,8 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* A small good call, all of whose buffers stand in one arena: a byte written anywhere shows. */
-enum { B = 2, T = 3, H = 4, HK = 2, DK = 5, DV = 6, STATE = H * DK * DV };
-enum { Q, K, V, LOG_DECAY, BETA, OUT, STATE_IN, STATE_OUT, PLACES };
+enum { B = 2, T = 3, H = 4, HK = 2, DK = 5, DV = 6, STATE = H * DK * DV, FEATURES = 7 };
+enum { Q, K, V, LOG_DECAY, BETA, OUT, STATE_IN, STATE_OUT, PROJECTION, PLACES };
 enum { WORKSPACE = 32768, PLACE = 1024, ARENA = WORKSPACE + (PLACES + 1) * PLACE }; /* floats */
 
 typedef struct Fixture {
@@ -29,6 +29,12 @@ static Fixture fixture;
 static void fixture_layer(la_layer *layer, la_variant variant) {
     CHECK(la_layer_init(layer, variant, H, DK, DV) == LA_OK, "variant %d", (int)variant);
     layer->k_heads = HK;
+    layer->horizon = variant == LA_COSFORMER ? T : 0;
+    if (variant == LA_FAVOR) {
+        layer->projection = fixture.at[PROJECTION];
+        layer->features = FEATURES;
+        layer->feature_eps = 1e-4f;
+    }
 }
 
 static void fixture_views(la_call *call) {
@@ -343,17 +349,141 @@ TEST(input_missing_decay_and_direction) {
 
 TEST(input_not_yet_supported) {
     static const int64_t numbers[B + 1] = {0, 1, 2};
+    static const la_variant no_positions[] = {LA_ELU, LA_FAVOR, LA_GLA, LA_GATED_DELTANET};
+    int i;
     REFUSED(LA_E_UNSUPPORTED, "slots_in", call->slots_in = numbers);
     REFUSED(LA_E_UNSUPPORTED, "slots_out", call->slots_out = numbers);
     REFUSED(LA_E_UNSUPPORTED, "offsets", call->offsets = numbers);
-    REFUSED(LA_E_UNSUPPORTED, "lengths", call->lengths = numbers);
-    REFUSED(LA_E_UNSUPPORTED, "positions", call->positions = numbers);
-    REFUSED(LA_E_UNSUPPORTED, "key_lengths", call->key_lengths = numbers);
-    REFUSED(LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
-    REFUSED_OF(LA_RETNET, LA_E_UNSUPPORTED, "bidirectional", layer->bidirectional = 1);
-    REFUSED_OF(LA_RETNET, LA_E_UNSUPPORTED, "normalised", layer->normalised = 1);
-    REFUSED_OF(LA_RETNET, LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_ELU1);
-    REFUSED_OF(LA_RETNET, LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_FAVOR);
+    for (i = 0; i < COUNT(no_positions); i++) {
+        REFUSED_OF(no_positions[i], LA_E_UNSUPPORTED, "positions", call->positions = numbers);
+        REFUSED_OF(no_positions[i], LA_E_UNSUPPORTED, "key_lengths", call->key_lengths = numbers);
+    }
+    REFUSED_OF(LA_COSFORMER, LA_E_UNSUPPORTED, "key_lengths", call->key_lengths = numbers);
+    REFUSED_OF(LA_COSFORMER, LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
+    REFUSED_OF(LA_FAVOR, LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
+    REFUSED(LA_E_UNSUPPORTED, "normalised", layer->normalised = 1);
+    REFUSED(LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_ELU1);
+    REFUSED(LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_COSFORMER,
+            layer->horizon = T);
+    REFUSED(LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_FAVOR,
+            layer->projection = fixture.at[PROJECTION], layer->features = FEATURES);
+}
+
+/* ---------------------------------------------------------------- feature maps and sequences */
+
+static const la_variant featured[] = {LA_ELU, LA_FAVOR, LA_COSFORMER};
+
+/* The keys of a bidirectional layer may be others than its queries. */
+#define ACCEPTED_BOTH_WAYS(variant, ...)                                                           \
+    ACCEPTED_OF(variant, __VA_ARGS__, layer->bidirectional = 1,                                    \
+                call->workspace_size = la_workspace_size(layer, call))
+
+TEST(input_good_calls_of_feature_maps_pass) {
+    static const int64_t lengths[B] = {T, 0}, positions[B] = {0, 1};
+    int i;
+    for (i = 0; i < COUNT(featured); i++) {
+        ACCEPTED_OF(featured[i], (void)0);
+        ACCEPTED_OF(featured[i], call->log_decay.data = NULL, call->beta.data = NULL);
+        ACCEPTED_OF(featured[i], layer->eps = 1, layer->eps_mode = LA_EPS_MAX);
+        ACCEPTED_OF(featured[i], call->lengths = lengths);
+        ACCEPTED_OF(featured[i], layer->scale = 0.25f);
+        ACCEPTED_BOTH_WAYS(featured[i], (void)0);
+        ACCEPTED_BOTH_WAYS(featured[i], call->keys = T - 1);
+        ACCEPTED_BOTH_WAYS(featured[i], call->keys = 0);
+        ACCEPTED_BOTH_WAYS(featured[i], call->tokens = 0);
+        ACCEPTED_BOTH_WAYS(featured[i], call->lengths = lengths, call->key_lengths = positions);
+    }
+    ACCEPTED(call->lengths = lengths);
+    ACCEPTED_OF(LA_ELU, call->log_decay = la_bthd(fixture.at[LOG_DECAY], T, H, DK));
+    ACCEPTED_OF(LA_COSFORMER, call->positions = positions);
+    ACCEPTED_OF(LA_COSFORMER, layer->horizon = T - 1); /* the last position is T - 1 */
+    ACCEPTED_OF(LA_COSFORMER, layer->horizon = 1e9);
+    ACCEPTED_OF(LA_FAVOR, layer->projection_head_stride = FEATURES * DK);
+    ACCEPTED_OF(LA_FAVOR, layer->favor_kernel = LA_FAVOR_RELU,
+                call->workspace_size = la_workspace_size(layer, call));
+    ACCEPTED_OF(LA_FAVOR, layer->projection = fixture.at[Q]); /* inputs may overlap */
+}
+
+TEST(input_settings_of_cosformer) {
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = 0);
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = -1);
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = NAN);
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = -HUGE_VAL);
+}
+
+TEST(input_settings_of_favor) {
+    REFUSED_OF(LA_FAVOR, LA_E_NULL, "projection", layer->projection = NULL);
+    REFUSED_OF(LA_FAVOR, LA_E_SIZE, "features", layer->features = 0);
+    REFUSED_OF(LA_FAVOR, LA_E_SIZE, "features", layer->features = -1);
+    REFUSED_OF(LA_FAVOR, LA_E_SIZE, "features", layer->features = INT64_MIN);
+    REFUSED_OF(LA_FAVOR, LA_E_SIZE, "features", layer->features = INT64_MAX);
+    REFUSED_OF(LA_FAVOR, LA_E_SIZE, "features", layer->features = (int64_t)1 << 62);
+    REFUSED_OF(LA_FAVOR, LA_E_VALUE, "favor_kernel", layer->favor_kernel = LA_FAVOR_RELU + 1);
+    REFUSED_OF(LA_FAVOR, LA_E_VALUE, "favor_kernel", layer->favor_kernel = -1);
+    REFUSED_OF(LA_FAVOR, LA_E_VALUE, "scale", layer->scale = -FLT_MIN);
+    REFUSED_OF(LA_FAVOR, LA_E_VALUE, "scale", layer->scale = -1);
+    REFUSED_OF(LA_FAVOR, LA_E_VALUE, "scale", layer->scale = NAN);
+    REFUSED_OF(LA_FAVOR, LA_E_VALUE, "feature_eps", layer->feature_eps = -FLT_MIN);
+    REFUSED_OF(LA_FAVOR, LA_E_VALUE, "feature_eps", layer->feature_eps = -1);
+    REFUSED_OF(LA_FAVOR, LA_E_VALUE, "feature_eps", layer->feature_eps = NAN);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERFLOW, "projection", layer->projection_head_stride = INT64_MAX);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERFLOW, "projection", layer->projection_head_stride = INT64_MIN);
+}
+
+static const int64_t bad_lengths[][B] = {{0, T + 1}, {-1, T}, {INT64_MAX, 0}, {0, INT64_MIN}};
+
+TEST(input_lengths_out_of_range) {
+    int i, v;
+    for (i = 0; i < COUNT(bad_lengths); i++) {
+        const int64_t *bad = bad_lengths[i];
+        REFUSED(LA_E_SIZE, "lengths", call->lengths = bad);
+        for (v = 0; v < COUNT(featured); v++) {
+            REFUSED_OF(featured[v], LA_E_SIZE, "lengths", call->lengths = bad);
+            REFUSED_OF(featured[v], LA_E_SIZE, "lengths", call->lengths = bad,
+                       layer->bidirectional = 1);
+            REFUSED_OF(featured[v], LA_E_SIZE, "key_lengths", call->key_lengths = bad,
+                       layer->bidirectional = 1);
+        }
+    }
+    REFUSED_OF(LA_ELU, LA_E_SIZE, "key_lengths", call->key_lengths = bad_lengths[0],
+               layer->bidirectional = 1, call->keys = T - 1);
+}
+
+/* Every position of a sequence is in [0, horizon]; with positions 0, T - 1 is the last. */
+TEST(input_positions_out_of_range) {
+    static const int64_t bad[][B] = {{2, 0}, {0, -1}, {0, 2}, {INT64_MAX, 0}, {0, INT64_MIN}};
+    static const int64_t lengths[B] = {T, 1}, positions[B] = {1, 3}, too_long[B] = {0, 2};
+    int i;
+    for (i = 0; i < COUNT(bad); i++) {
+        REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "positions", call->positions = bad[i]);
+        REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "positions", call->positions = bad[i],
+                   layer->bidirectional = 1);
+    }
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "positions", layer->horizon = T - 1.5);
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "positions", layer->bidirectional = 1, /* of keys */
+               call->tokens = 1, layer->horizon = T - 1.5);
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "positions", layer->bidirectional = 1, /* of queries */
+               call->keys = 1, layer->horizon = T - 1.5);
+    ACCEPTED_OF(LA_COSFORMER, call->positions = positions, call->lengths = lengths);
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "positions", call->positions = positions,
+               call->lengths = too_long, layer->horizon = 3.5);
+}
+
+TEST(input_direction) {
+    static const la_variant causal[] = {LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET,
+                                        LA_GATED_DELTANET};
+    int i;
+    for (i = 0; i < COUNT(causal); i++) {
+        REFUSED_OF(causal[i], LA_E_DIRECTION, "bidirectional", layer->bidirectional = 1);
+    }
+    for (i = 0; i < COUNT(featured); i++) {
+        REFUSED_OF(featured[i], LA_E_SIZE, "keys", call->keys = T - 1);
+        REFUSED_OF(featured[i], LA_E_SIZE, "keys", call->keys = 0);
+        REFUSED_OF(featured[i], LA_E_SIZE, "keys", call->keys = -1, layer->bidirectional = 1);
+        REFUSED_OF(featured[i], LA_E_DIRECTION, "bidirectional", layer->bidirectional = 1,
+                   layer->normalised = 0);
+    }
+    REFUSED_OF(LA_LIGHTNING, LA_E_DECAY, "log_decay", call->log_decay.data = NULL);
 }
 
 TEST(input_workspace) {
@@ -405,6 +535,26 @@ TEST(input_overlaps) {
         ACCEPTED(call->out.data = end_of(place) + 1);
         ACCEPTED(call->state_out = end_of(place) + 1);
     }
+}
+
+/* [FEATURES][DK], or as many as there are heads. */
+TEST(input_overlaps_of_the_projection) {
+    float *W, *last, *of_heads;
+    fixture_set(LA_FAVOR);
+    W = fixture.at[PROJECTION];
+    last = W + FEATURES * DK - 1;
+    of_heads = W + H * FEATURES * DK - 1;
+    REFUSED_OF(LA_FAVOR, LA_E_OVERLAP, "out", call->out.data = W);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERLAP, "out", call->out.data = last);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERLAP, "out", call->out.data = of_heads,
+               layer->projection_head_stride = FEATURES * DK);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERLAP, "state_out", call->state_out = W);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERLAP, "state_out", call->state_out = last);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERLAP, "state_out", call->state_out = of_heads,
+               layer->projection_head_stride = FEATURES * DK);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERLAP, "workspace", call->workspace = W);
+    REFUSED_OF(LA_FAVOR, LA_E_OVERLAP, "workspace", call->workspace = last);
+    ACCEPTED_OF(LA_FAVOR, call->out.data = last + 1);
 }
 
 TEST(input_overlaps_of_outputs) {
@@ -524,7 +674,7 @@ TEST(input_any_bits) {
     for (i = 0; i < 3000; i++) {
         la_plan plan;
         la_status status;
-        fixture_set(i % 2 ? LA_RETNET : LA_GATED_DELTANET);
+        fixture_set((la_variant)(LA_ELU + i % 8));
         for (n = 1 + random_below(4); n > 0; n--) {
             set_anything();
         }

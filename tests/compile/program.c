@@ -154,19 +154,14 @@ static int check_all(void) {
     return bad;
 }
 
-#ifdef SECOND_COPY
+/* The same file makes both objects of a program that holds two static copies. */
 int second_copy(void);
+
+#ifdef SECOND_COPY
 int second_copy(void) {
     return check_all();
 }
 #else
-#ifdef WITH_SECOND_COPY
-extern
-#ifdef __cplusplus
-    "C"
-#endif
-    int second_copy(void);
-#endif
 int main(void) {
 #ifdef WITH_SECOND_COPY
     if (second_copy()) {
