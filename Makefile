@@ -6,23 +6,28 @@ CFLAGS ?= -O2 -std=c99
 PREFIX ?= /usr/local
 LDLIBS = -lm -pthread
 EXTRA =
+TEST_OPTIONS =
 BUILD = build
 
 WARNINGS = -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual \
 	-Wcast-align -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wdouble-promotion -Wvla
 COMPILE = $(CC) -Iinclude $(CPPFLAGS) $(CFLAGS) $(WARNINGS) $(EXTRA)
+COMPILE_CXX = $(CXX) -Iinclude $(CPPFLAGS) -O2 -std=c++11 \
+	$(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARNINGS)) $(EXTRA)
 LINK = $(CC) $(CFLAGS) $(EXTRA) $(LDFLAGS)
 
 HEADER = include/linear_attention.h
-EXAMPLES = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
+EXAMPLES = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c)) $(CXX_EXAMPLES)
+CXX_EXAMPLES = $(if $(shell command -v $(CXX)),$(CXX_SOURCES:examples/%.cpp=$(BUILD)/%))
+CXX_SOURCES = $(wildcard examples/*.cpp)
 BENCH = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard bench/*.c))
 TESTS = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))
 PROGRAMS = $(EXAMPLES) $(if $(BENCH),$(BUILD)/bench)
 SCRIPTS = $(wildcard .ci/run tests/*.sh tests/*/*.sh)
-SOURCES = $(wildcard include/*.h examples/*.[ch] bench/*.[ch] tests/*.[ch] tests/*/*.[ch])
+SOURCES = $(wildcard include/*.h examples/*.[ch] examples/*.cpp bench/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
-VALGRIND_TESTS = input helpers probe forms_dimensions forms_states forms_heads promise_5 \
-	promise_4_independent_of_what_buffers_held
+VALGRIND_TESTS = promise_3_divisible_no promise_4_independent_of_what promise_5 input_good input_over \
+	helpers
 RUN_attend = --variant gated-deltanet --scale 0.22360679774997896 \
 	$(foreach x,q k v beta,--$(x) tests/golden/gdn_02/$(x).npy) \
 	--log-decay tests/golden/gdn_02/g.npy --state-in tests/golden/gdn_02/S0.npy \
@@ -53,13 +58,14 @@ need = for tool in $(1); do command -v $$tool >/dev/null || \
 	install uninstall clean FORCE
 
 all: $(PROGRAMS) ## Build the examples and the bench (the default)
+	@$(if $(CXX_EXAMPLES),,echo 'no C++ compiler here: skipped $(CXX_SOURCES)')
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
 
 test: $(EXAMPLES) $(BUILD)/tests ## Run the tests; the last line says: N passed, N failed
 	@{
-		$(BUILD)/tests || echo "failed: $(BUILD)/tests, status $$?"
+		$(BUILD)/tests $(TEST_OPTIONS) || echo "failed: $(BUILD)/tests, status $$?"
 		for script in $(wildcard tests/programs.sh); do
 			BUILD=$(BUILD) sh $$script || echo "failed: $$script, status $$?"
 		done
@@ -79,30 +85,46 @@ bench: $(BUILD)/bench ## Measure the kernels against the limits of this machine
 	@$(BUILD)/bench
 
 check: test examples check-include check-symbols check-style check-lint check-compile check-asan
-check: check-ubsan check-tsan check-valgrind check-arm ## All of the checks below, and the tests
+check: check-tsan check-valgrind check-arm ## All of the checks below but one, and the tests
 
-check-asan: ## The tests with the address sanitizer
-	@$(MAKE) BUILD=build/asan EXTRA='-g1 -O1 -fsanitize=address -fno-omit-frame-pointer' test
+check-asan: ## The tests with the sanitizers of addresses and of undefined behaviour
+	@$(MAKE) BUILD=build/asan TEST_OPTIONS='--thin 4' \
+		EXTRA='-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined' test
 
-check-ubsan: ## The tests with the undefined behaviour sanitizer
-	@$(MAKE) BUILD=build/ubsan EXTRA='-g1 -O1 -fsanitize=undefined -fno-sanitize-recover=all' test
+check-ubsan: ## The tests with the undefined behaviour sanitizer alone
+	@$(MAKE) BUILD=build/ubsan TEST_OPTIONS='--thin 4' \
+		EXTRA='-g -O1 -fsanitize=undefined -fno-sanitize-recover=all' test
 
 check-tsan: ## The tests with the thread sanitizer
 	@$(MAKE) BUILD=build/tsan EXTRA='-g1 -O1 -fsanitize=thread' build/tsan/tests
-	build/tsan/tests
+	build/tsan/tests --thin 4
 
 check-valgrind: ## Some of the tests in valgrind, with each instruction set it has
 	@$(call need,valgrind)
 	$(MAKE) BUILD=build/valgrind EXTRA='-g -O1 -DTEST_TIGHT' build/valgrind/tests
-	valgrind -q --error-exitcode=1 --leak-check=full build/valgrind/tests $(VALGRIND_TESTS)
+	valgrind -q --error-exitcode=1 --leak-check=full build/valgrind/tests --thin 4 \
+		$(VALGRIND_TESTS)
 
 check-compile: ## Builds of all sorts, warnings as errors: compilers, standards, levels, options
 	@MAKE='$(MAKE)' sh tests/compile/run.sh '$(WARNINGS)'
 
-check-arm: ## The tests on aarch64: a cross compiler and qemu
+check-arm: ## All tests on aarch64, in an eighth of all ways: a cross compiler and qemu
 	@$(call need,aarch64-linux-gnu-gcc qemu-aarch64)
-	$(MAKE) CC=aarch64-linux-gnu-gcc LDFLAGS=-static BUILD=build/arm build/arm/tests
-	qemu-aarch64 build/arm/tests
+	tests=build/arm/tests
+	$(MAKE) CC=aarch64-linux-gnu-gcc CXX=none LDFLAGS=-static BUILD=build/arm $$tests
+	run() { qemu-aarch64 $$tests --thin 8 $$1 >$$tests.$$2 2>&1 && bad=0 || bad=$$?; return $$bad; }
+	bad=0
+	run promise 1 & promises=$$!
+	run "$$(qemu-aarch64 $$tests --list | grep -v promise)" 2 || bad=1
+	wait $$promises || bad=1
+	cat $$tests.1 $$tests.2
+	for level in -O0 -O3; do
+		aarch64-linux-gnu-gcc -static -Iinclude -std=c99 $$level $(WARNINGS) -Werror \
+			-o build/arm/program$$level tests/compile/program.c -lm
+		qemu-aarch64 build/arm/program$$level >build/arm/program$$level.out || bad=1
+	done
+	diff build/arm/program-O0.out build/arm/program-O3.out || bad=1
+	exit $$bad
 
 check-include: ## The README's program, with the installed header; the header's table of contents
 	@mkdir -p $(BUILD)
@@ -215,6 +237,7 @@ clean: ## Remove build/
 
 # Objects depend on the headers they include (.d) and on the command that compiles them (flags).
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o
+$(CXX_EXAMPLES): LINK = $(CXX) -O2 $(EXTRA) $(LDFLAGS)
 $(BUILD)/bench: $(BENCH)
 $(BUILD)/tests: $(TESTS)
 $(PROGRAMS) $(BUILD)/tests:
@@ -226,8 +249,13 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	echo 'CC $@'
 	$(COMPILE) -MMD -MP -c -o $@ $<
 
+$(BUILD)/obj/%.o: %.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	echo 'CXX $@'
+	$(COMPILE_CXX) -MMD -MP -c -o $@ $<
+
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
-	echo '$(COMPILE) $(LDFLAGS)' | cmp -s - $@ || echo '$(COMPILE) $(LDFLAGS)' > $@
+	echo '$(COMPILE) $(CXX) $(LDFLAGS)' | cmp -s - $@ || echo '$(COMPILE) $(CXX) $(LDFLAGS)' > $@
 
 -include $(wildcard $(BUILD)/obj/*/*.d)

@@ -37,40 +37,76 @@
  * [LA-1] MANUAL
  * ================================================================================================
  *
- * THE RECURRENCE. Per head, with a state S [dk][dv] and alpha_t = exp(log_decay_t):
+ * THE RECURRENCE. Per head, with features f(q), f(k) of r numbers, a state S [r][dv] and alpha_t =
+ * exp(log_decay_t):
  *
  *     S'  = alpha_t S                                   forget first
  *     u_t = beta_t v_t                                  additive write
- *     u_t = beta_t (v_t - S'^T k_t)                     delta write: the error of the DECAYED state
- *     S   = S' + k_t u_t^T
- *     o_t = scale S^T q_t                               read AFTER the write
+ *     u_t = beta_t (v_t - S'^T f(k_t))                  delta write: the error of the DECAYED state
+ *     S   = S' + f(k_t) u_t^T
+ *     o_t = scale S^T f(q_t)                            read AFTER the write
+ *     o_t = scale S^T f(q_t) / (scale z . f(q_t) + eps) normalised, with z = alpha_t z + f(k_t)
  *
  * VARIANTS are settings of these axes; la_layer_init knows the table.
  *
- *     variant             write     decay               source (arXiv)
- *     LA_RETNET           additive  per head, required  Sun et al. 2023, 2307.08621, eq. 6
- *     LA_DELTANET         delta     none                Yang et al. 2024, 2406.06484;
- *                                                       Schlag et al. 2021, 2102.11174
- *     LA_GATED_DELTANET   delta     per token           Yang et al. 2024, 2412.06464, eq. 10
+ *     variant             features  write     decay        normalised  source (arXiv)
+ *     LA_ELU              elu + 1   additive  none         yes         2006.16236
+ *     LA_FAVOR            random    additive  none         yes         2009.14794, lemma 1
+ *     LA_COSFORMER        cosine    additive  none         yes         2202.08791
+ *     LA_RETNET           identity  additive  per head     no          2307.08621, eq. 6
+ *     LA_LIGHTNING        identity  additive  per head     no          2401.04658
+ *     LA_GLA              identity  additive  per channel  no          2312.06635
+ *     LA_DELTANET         identity  delta     none         no          2406.06484, 2102.11174
+ *     LA_GATED_DELTANET   identity  delta     per token    no          2412.06464, eq. 10
  *
- * The decay column is what is usual; a call may bring any decay, or none unless it is required:
- * DeltaNet with decay is Gated DeltaNet. LA_ELU, LA_FAVOR, LA_COSFORMER, LA_LIGHTNING and LA_GLA
- * are reserved.
+ * The decay column is what is usual: a call may bring any granularity, or none, except that
+ * RetNet and Lightning require one. DeltaNet with decay is Gated DeltaNet, Gated DeltaNet with
+ * decay per channel is Kimi Delta Attention, GLA with decay per token is Mamba-2's rule and
+ * without any the plain linear attention of fast weight programmers. A layer's axes may be
+ * changed after la_layer_init: normalised = 1 gives any additive variant the denominator.
+ *
+ * FEATURES. elu + 1: x + 1 for x > 0, else exp(x); relative error below 1e-6 down to x = -87.
+ * r = dk.
+ *
+ * cosine: [relu(x) cos(theta), relu(x) sin(theta)], theta = pi i / (2 M), r = 2 dk. i is the
+ * position, from call.positions[b] on (0 where null), M is layer.horizon and required; positions
+ * lie in [0, M].
+ *
+ * random (FAVOR+), with m = layer.features rows w_j of layer.projection and y = sqrt(scale) x,
+ * where scale enters and nowhere else: it is that of the softmax which is estimated, 1 or
+ * dk^-1/2.
+ *
+ *     LA_FAVOR_POSITIVE     r = m:  m^-1/2 (exp(w_j . y - |y|^2 / 2) + feature_eps)
+ *     LA_FAVOR_HYPERBOLIC   r = 2m: the same with (2m)^-1/2 for all w_j, then for all -w_j
+ *     LA_FAVOR_RELU         r = m:  max(w_j . y, 0) + feature_eps
+ *
+ * The exponents are kept in range by a maximum: of the query's own, and for keys the running
+ * maximum of all tokens so far, which is part of the state. The result is that of the formula;
+ * later keys change nothing before them. eps and feature_eps mean the plain features.
+ *
+ * NORMALISATION. eps (0) is added to the denominator, or is its lower bound (LA_EPS_MAX). A
+ * denominator of exactly 0 gives 0, one below 1e-37 counts as that.
  *
  * TENSORS are float32 views: a pointer, strides in elements, and the width of a row, whose
  * elements are contiguous. la_bthd and la_bhtd make packed views. Strides may be anything, 0 (the
  * row repeats) and negative included; for `out` they must keep its rows apart. No pointer needs
  * any alignment beyond a float's.
  *
- *     q, k          [B][T][Hq][dk], [B][T][Hk][dk]
- *     v             [B][T][H][dv]                H states per sequence
+ *     q             [B][T][Hq][dk]
+ *     k, v          [B][S][Hk][dk], [B][S][H][dv]; H states per sequence, S = T unless bidirectional
  *     out           [B][T][max(H, Hq)][dv]
- *     log_decay     width 1 ([B][T][H], or [H] by la_per_head), natural logarithm, -inf .. 0
- *     beta          width 1 ([B][T][H]) or dv ([B][T][H][dv]), after the sigmoid, usually 0 .. 2;
+ *     log_decay     width 1 ([B][S][H], or [H] by la_per_head) or dk (a gate per channel, where
+ *                   r = dk); the natural logarithm, -inf .. 0
+ *     beta          width 1 ([B][S][H]) or dv ([B][S][H][dv]), after the sigmoid, usually 0 .. 2;
  *                   absent = 1
+ *     lengths       [B]: tokens of each sequence; rows beyond are neither read nor written
  *
  * A gate of -inf multiplies by exactly 0 (a NaN in the state stays: IEEE rules). Positive gates
  * grow and NaN gates poison their head from that token on: neither is an error.
+ *
+ * BIDIRECTIONAL (layer.bidirectional, for normalised layers): all keys for all queries, in every
+ * form alike. call.keys may differ from call.tokens, and key_lengths [B] says how many are there.
+ * With keys = 0 it queries the state that state_in holds.
  *
  * HEADS. Hk divides H; Hq divides H or is a multiple of it. State h uses key head floor(h Hk / H)
  * and query head floor(h Hq / H) (LA_GROUPED), or h mod Hk and h mod Hq (LA_TILED, as in ggml
@@ -82,13 +118,15 @@
  * is off unless set: LA_L2_SUM is x / sqrt(sum x^2 + l2_eps), LA_L2_MAX is x / max(|x|, l2_eps)
  * as in ggml.
  *
- * STATE. One per sequence: H heads, each S [dk][dv] (LA_KV, the default) or [dv][dk] (LA_VK, as
- * in ggml, Mamba and mlx files; the better one for decoding). la_state_floats says how many
- * floats that is, the strides of the call how far apart two sequences' states are,
- * la_state_convert turns one layout into the other. state_in null is an empty state; state_out
- * null discards it; both may be the same buffer.
+ * STATE. One per sequence: H heads, each S [r][dv] (LA_KV, the default) or [dv][r] (LA_VK, as in
+ * ggml, Mamba and mlx files; the better one for decoding), then, where the layer is normalised,
+ * z [r], then, for FAVOR+ with exponentials, the running maximum m that S and z are relative to
+ * (they are exp(-m) times the plain sums; where z is all 0, m counts as -inf). la_state_floats says
+ * how many floats that is, the strides of the call how far apart two sequences' states are;
+ * la_state_convert turns one layout into the other. state_in null is an empty state, state_out null
+ * discards it, and both may be the same buffer.
  *
- * FORMS all compute the same; results agree to rounding.
+ * FORMS all compute the same; results agree to rounding, and any form continues any other.
  *
  *     LA_RECURRENT    token by token, the state in place; splitting a sequence over calls changes
  *                     no bit.
@@ -97,19 +135,19 @@
  *     LA_PARALLEL     all tokens in one chunk: T^2 work, and a workspace that grows with T.
  *     LA_AUTO         recurrent for a few tokens, else chunkwise.
  *
- * A flop is a multiplication or an addition. Per token and head an additive rule needs 4 dk dv, a
- * delta rule 6 dk dv, and 2 dk dv more for each query head beyond the first; the recurrent form 2
- * dk dv more.
+ * A flop is a multiplication or an addition. Per token and head an additive rule needs 4 r dv, a
+ * delta rule 6 r dv, and 2 r dv more for each query head beyond the first; the recurrent form needs
+ * r dv more for its decay. FAVOR+ adds 4 m dk for the projections.
  *
- * MEMORY. No heap: the caller brings a workspace of la_workspace_size bytes per thread. That of
- * the recurrent and chunkwise forms (and LA_AUTO) does not grow with batch or tokens. At most 4
- * KiB of stack. Outputs may not overlap inputs, each other or the workspace, but for state_out ==
- * state_in.
+ * MEMORY. No heap: the caller brings a workspace of la_workspace_size bytes per thread. That of the
+ * recurrent and chunkwise forms (and LA_AUTO) does not grow with batch or tokens. At most 4 KiB of
+ * stack at -O2. Outputs may not overlap inputs, each other or the workspace, but for
+ * state_out == state_in.
  *
- * THREADS. The library owns none. A call with thread_count = n is made by n threads, each with
- * its own thread_index 0 .. n - 1 and its own workspace, all else alike; they need no order and
- * no lock. The unit of work is (sequence, head, block of value columns), so one head can occupy
- * several threads.
+ * THREADS. The library owns none. A call with thread_count = n is made by n threads, each with its
+ * own thread_index 0 .. n - 1 and its own workspace, all else alike; they need no order, no lock.
+ * The unit of work is (sequence, head, block of value columns), so one head can occupy several
+ * threads; for normalised layers it is (sequence, head).
  *
  *     #pragma omp parallel num_threads(n)
  *     { la_call mine = call; mine.thread_index = omp_get_thread_num(); mine.thread_count = n;
@@ -120,26 +158,30 @@
  * ERRORS. Everything is checked before anything is written: an error means that nothing was.
  * la_check names the field. T = 0 is no error; it hands the state through.
  *
- * SIMD. Plain `cc -O2` builds the AVX2+FMA kernels next to the portable ones; the processor
- * chooses at run time, call.isa can. Floating-point control bits are the caller's and are never
- * changed.
+ * SIMD. Plain `cc -O2` builds the AVX2+FMA kernels (x86) or the NEON kernels (aarch64) next to the
+ * portable ones; the processor chooses at run time, call.isa can. Floating-point control bits are
+ * the caller's and are never changed. No Arm machine was timed, and neither MSVC nor Apple's tools
+ * were tried.
  *
- * NUMERICS. For any gate in [-inf, 0], as long as no magnitude exceeds 1e30 and beta |k|^2 <= 2,
- * every form keeps |o - o64| <= c max(|o64|, N) per sequence and head, with c = 1e-6 sqrt(T) (at
- * least 6e-8 T where a gate lies in (-1e-5, 0)) and N = the size that the output would have
- * without cancellation: the root of sum over t of (scale |q_t| |S_t|)^2 / dk. The final state
- * keeps the same against |S64|. o64 is a float64 recurrence on the same float32 inputs. Measured
- * at T = 2048: about 2e-7.
+ * NUMERICS. For any gate in [-inf, 0], as long as no magnitude exceeds 1e30, no denominator lies in
+ * (0, 1e-30), and beta |k|^2 <= 2 (delta rules) or |y|^2 <= 100 (FAVOR+), every form keeps, per
+ * sequence and head, |o - o64| <= c max(|o64|, N) and |S - S64| <= c |S64|. o64 is a float64
+ * recurrence on the same float32 inputs; c = 1e-6 sqrt(T), at least 6e-8 T where a gate lies in
+ * (-1e-5, 0), at least 5e-6 for FAVOR+; N, the size of the output without cancellation, is the root
+ * of the sum over t of (scale |f(q_t)| |S_t| / denominator_t)^2 / r.
+ *
  *   - Decays are products over the tokens between, never differences of sums: strong gates lose
- *   nothing. - o_t does not depend, in any bit, on later tokens; nor on threads, other sequences,
- *   strides, alignment
- *     or what the buffers held before. (LA_AUTO and chunk = 0 may look at T.)
- *   - A NaN or infinity reaches its own head, from its token on, and nothing else. An infinite
- *   entry of the
- *     state may become NaN.
+ *     nothing of the weak ones behind them.
+ *   - o_t does not depend, in any bit, on later tokens; nor on threads, other sequences, strides,
+ *     alignment or what the buffers held before. (LA_AUTO and chunk = 0 may look at T.)
+ *   - Decay per channel with chunk = 0: what a channel keeps over two tokens counts as 0 below
+ *     e^-87, which only a state of 1e20 and more would notice; no other form does that.
+ *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
+ *     sequence), and nothing else. An infinite entry of the state may become NaN.
+ *   - A state that cancels to far less than its terms has their error, not its own.
  *
  * OPTIONS, each to be defined before the include that has LA_IMPLEMENTATION; LA_STATIC in every
- * file.
+ * file that includes this one.
  *
  *     LA_IMPLEMENTATION    compile the implementation here; plain includes may come before or after
  *     LA_STATIC            all functions static: a private copy; one program can hold several
@@ -280,10 +322,10 @@ typedef struct la_call {
     const float *state_in;                     /* null: empty */
     float *state_out;                          /* null: discarded; may be state_in */
     int64_t state_in_stride, state_out_stride; /* floats from one sequence's state to the next's */
-    const int64_t *lengths, *key_lengths;      /* this and the next three lines: later versions */
-    const int64_t *offsets;
+    const int64_t *lengths, *key_lengths;      /* [B]: tokens and keys of each sequence; null: all */
+    const int64_t *positions;                  /* [B]: of the first token, cosFormer; null: 0 */
+    const int64_t *offsets;                    /* this and the next line: for later versions */
     const int64_t *slots_in, *slots_out;
-    const int64_t *positions;
     void *workspace;
     size_t workspace_size;
 } la_call;
@@ -302,9 +344,9 @@ typedef struct la_plan {
 } la_plan;
 /* clang-format on */
 
-/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2.
- * Returns LA_E_VARIANT, LA_E_UNSUPPORTED, LA_E_NULL, or what is wrong with the sizes (each 1 ..
- * 2^20). */
+/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2. What
+ * cosFormer (horizon) and FAVOR+ (projection, features) need besides is the caller's to set. Returns
+ * LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each 1 .. 2^20. */
 LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t heads, int64_t dim_k,
                                int64_t dim_v);
 
@@ -3634,7 +3676,8 @@ LA_DEF la_status la_favor_projection(float *projection, int64_t features, int64_
     return LA_OK;
 }
 
-/* ln(exp(A) softplus(a + b)), where exp and softplus may be too large and too small for any number */
+/* ln(exp(A) softplus(a + b)), where exp and softplus may be too large and too small for any
+ * number */
 static double lai_log_rate(double A, double a, double b) {
     const double x = a + b, sum = A + a, part = sum - A;
     if (x < -36.0) /* softplus(x) = e^x: A + a + b with the rounding of the first sum added last */
@@ -3697,10 +3740,19 @@ LA_DEF const char *la_isa_name(int isa) {
 /* ================================================================================================
  * [LA-10] REFERENCES, LICENCE
  *
- *   Schlag, Irie, Schmidhuber (2021): Linear Transformers Are Secretly FWPs, 2102.11174 Sun,
- *   Dong, Huang et al. (2023): Retentive Network, 2307.08621 Yang, Wang, Zhang et al. (2024):
- *   Parallelizing Linear Transformers with the Delta Rule, 2406.06484 Yang, Kautz, Hatamizadeh
- *   (2024): Gated Delta Networks, 2412.06464
+ *   2006.16236  Katharopoulos, Vyas, Pappas, Fleuret (2020), Transformers are RNNs
+ *   2009.14794  Choromanski, Likhosherstov et al. (2020), Rethinking Attention with Performers
+ *   2102.11174  Schlag, Irie, Schmidhuber (2021), Linear Transformers Are Secretly Fast Weight
+ *               Programmers
+ *   2202.08791  Qin, Sun, Deng et al. (2022), cosFormer: Rethinking Softmax in Attention
+ *   2307.08621  Sun, Dong, Huang et al. (2023), Retentive Network
+ *   2312.06635  Yang, Wang, Shen, Panda, Kim (2023), Gated Linear Attention Transformers
+ *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
+ *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
+ *               Delta Rule
+ *   2412.06464  Yang, Kautz, Hatamizadeh (2024), Gated Delta Networks
+ *   2501.08313  MiniMax (2025), MiniMax-01
+ *   2510.26692  Kimi Team (2025), Kimi Linear
  *
  * Copyright (c) 2026 the linear_attention.h authors
  *
