@@ -32,6 +32,7 @@ RUN_attend = --variant gated-deltanet --scale 0.22360679774997896 \
 	$(foreach x,q k v beta,--$(x) tests/golden/gdn_02/$(x).npy) \
 	--log-decay tests/golden/gdn_02/g.npy --state-in tests/golden/gdn_02/S0.npy \
 	--out $(BUILD)/out.npy --compare tests/golden/gdn_02/o.npy
+TSAN_TESTS = threads reentrant
 RUN_text_memory = README.md
 # What is left out here reports what the sanitizers see better, or what is meant: bits compared with
 # memcmp, sizes that share a type, int products that index small arrays, _POSIX_C_SOURCE.
@@ -95,7 +96,7 @@ check-ubsan: ## The tests with the undefined behaviour sanitizer alone
 	@$(MAKE) BUILD=build/ubsan TEST_OPTIONS='--thin 4' \
 		EXTRA='-g -O1 -fsanitize=undefined -fno-sanitize-recover=all' test
 
-check-tsan: ## The tests with the thread sanitizer
+check-tsan: ## The tests that start threads, with the thread sanitizer
 	@$(MAKE) BUILD=build/tsan EXTRA='-g1 -O1 -fsanitize=thread' build/tsan/tests
 	build/tsan/tests --thin 4
 

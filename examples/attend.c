@@ -35,7 +35,6 @@
 #define FAVOR BIT(LA_FAVOR)
 #define COSFORMER BIT(LA_COSFORMER)
 #define NORMALISED (BIT(LA_ELU) | FAVOR | COSFORMER)
-#define PLAIN (~NORMALISED) /* identity features */
 #define LARGEST ((double)FLT_MAX)
 #define EXACT 9007199254740992.0 /* 2^53: integers up to here survive as a double */
 
@@ -80,9 +79,9 @@ static const option options[O_COUNT] = {
     {"--scale", REAL, ALL, 0, 0, -LARGEST, LARGEST, "X", "factor on q . k; 1"},
     {"--eps", REAL, NORMALISED, 0, 0, 0, LARGEST, "X", "of the denominator; 0"},
     {"--eps-mode", CHOICE, NORMALISED, 0, 0, 0, 0, "add|max", "added, or a lower bound; add"},
-    {"--l2norm", FLAG, PLAIN, 0, 0, 0, 0, "", "L2 normalisation of q and k"},
-    {"--l2-eps", REAL, PLAIN, 0, O_L2NORM, 0, LARGEST, "X", "of that normalisation; 1e-6"},
-    {"--l2-mode", CHOICE, PLAIN, 0, O_L2NORM, 0, 0, "sum|max",
+    {"--l2norm", FLAG, ALL, 0, 0, 0, 0, "", "L2 normalisation of q and k, before features"},
+    {"--l2-eps", REAL, ALL, 0, O_L2NORM, 0, LARGEST, "X", "of that normalisation; 1e-6"},
+    {"--l2-mode", CHOICE, ALL, 0, O_L2NORM, 0, 0, "sum|max",
      "x/sqrt(|x|^2+eps) or x/max(|x|,eps); sum"},
     {"--horizon", REAL, COSFORMER, COSFORMER, 0, 0, EXACT, "M", "of the cosine"},
     {"--position", INTEGER, COSFORMER, 0, 0, 0, EXACT, "P", "the first token's index; 0"},
@@ -227,7 +226,6 @@ static void parse(job *j, int count, char **arguments)
 
 /* ---- do the options fit the variant and each other? ------------------------------------------ */
 
-/* A variant of the list that this version of the library lacks is refused by the library. */
 static void check_variant(job *j)
 {
     const char *name = j->set[O_VARIANT].text;

@@ -30,6 +30,7 @@ enum {
     HEADS = 4,      /* each with codes of its own              */
     KEY = 256,      /* dk                                      */
     VALUE = 64,     /* dv                                      */
+    FEATURES = 256, /* of FAVOR+                               */
     CONTEXT = 3,    /* a key is the code of the last 3 bytes   */
     CALL = 256,     /* bytes per call                          */
     BYTES = 256     /* different bytes                         */
@@ -41,24 +42,32 @@ static const double share = 0.5;    /* of the order-0 frequencies in the predict
 
 /* ---- the variants ---------------------------------------------------------------------------- */
 
-typedef enum gate { NO_GATE, KEEP, RETNET, FORGET } gate;
+typedef enum gate { NO_GATE, RETNET, LIGHT, BY_CHANNEL, FORGET } gate;
 
-/* A row of the tables. Without training the gates are constants: FORGET keeps 0.999 per byte. */
+/* A row of the tables. Without training the gates are constants: FORGET keeps 0.999 per byte,
+   BY_CHANNEL from 0.99 in the first channel to 0.9999 in the last. */
 typedef struct row {
     const char *name, *rule;
     la_variant variant; /* 0: the order-0 frequencies alone */
     gate gate;
     float beta;         /* 0: none given */
+    float size;         /* of the keys and queries */
 } row;
 
-enum { ORDER_0, ADDS, DECAYS, OVERWRITES, GATED, ROWS };
+enum { ORDER_0, ADDS, FAVOR, COSFORMER, DECAYS, LIGHTNING, CHANNELS, OVERWRITES, GATED, ROWS };
 
+/* ELU+1 is nearly constant for small numbers: it gets longer keys. FAVOR+ gets as long ones as its
+   random features still tell apart. */
 static const row rows[ROWS] = {
-    {"order-0", "counts bytes", (la_variant)0, NO_GATE, 0},
-    {"retnet, gamma 1", "adds", LA_RETNET, KEEP, 0},
-    {"retnet", "adds and decays", LA_RETNET, RETNET, 0},
-    {"deltanet", "overwrites", LA_DELTANET, NO_GATE, 0.3f},
-    {"gated-deltanet", "overwrites and decays", LA_GATED_DELTANET, FORGET, 0.3f},
+    {"order-0", "counts bytes", (la_variant)0, NO_GATE, 0, 0},
+    {"elu", "averages", LA_ELU, NO_GATE, 0, 16},
+    {"favor", "averages, sharper", LA_FAVOR, NO_GATE, 0, 2},
+    {"cosformer", "averages, nearer more", LA_COSFORMER, NO_GATE, 0, 1},
+    {"retnet", "adds and decays", LA_RETNET, RETNET, 0, 1},
+    {"lightning", "adds and decays", LA_LIGHTNING, LIGHT, 0, 1},
+    {"gla", "decays by channel", LA_GLA, BY_CHANNEL, 0, 1},
+    {"deltanet", "overwrites", LA_DELTANET, NO_GATE, 0.3f, 1},
+    {"gated-deltanet", "overwrites and decays", LA_GATED_DELTANET, FORGET, 0.3f, 1},
 };
 
 typedef struct result {
@@ -178,8 +187,9 @@ typedef struct memory {
     la_layer layer;
     la_call call;
     float q[CALL][HEADS][KEY], k[CALL][HEADS][KEY], v[CALL][HEADS][VALUE], out[CALL][HEADS][VALUE];
-    float log_decay[HEADS], beta[CALL][HEADS];
-    float *state;
+    float log_decay[HEADS][KEY], beta[CALL][HEADS], projection[FEATURES][KEY];
+    float *state, size;
+    int64_t position; /* of the first byte */
 } memory;
 
 static void must(la_status status)
@@ -187,20 +197,39 @@ static void must(la_status status)
     if (status != LA_OK) fail("linear_attention", la_status_text(status));
 }
 
+/* One gate per head, or one per head and channel; the same for every token. */
 static void set_gates(memory *m, const row *kind)
 {
-    for (int h = 0; h < HEADS; ++h) m->log_decay[h] = kind->gate == FORGET ? logf(0.999f) : 0;
-    if (kind->gate == RETNET) must(la_retnet_log_decay(m->log_decay, HEADS));
-    if (kind->gate != NO_GATE) m->call.log_decay = la_per_head(m->log_decay);
+    float *decay = m->log_decay[0];
+    for (int h = 0; h < HEADS; ++h) {
+        decay[h] = logf(0.999f);
+        for (int i = 0; i < KEY && kind->gate == BY_CHANNEL; ++i)
+            m->log_decay[h][i] = -0.01f * powf(0.01f, (float)i / (KEY - 1));
+    }
+    if (kind->gate == RETNET) must(la_retnet_log_decay(decay, HEADS));
+    if (kind->gate == LIGHT) must(la_lightning_log_decay(decay, HEADS, 0, HEADS, 0, 1));
+    if (kind->gate != NO_GATE) m->call.log_decay = la_per_head(decay);
+    if (kind->gate == BY_CHANNEL) m->call.log_decay.head_stride = m->call.log_decay.width = KEY;
     for (int t = 0; t < CALL; ++t)
         for (int h = 0; h < HEADS; ++h) m->beta[t][h] = kind->beta;
     if (kind->beta > 0) m->call.beta = la_bthd(m->beta[0], CALL, HEADS, 1);
 }
 
-static void start_memory(memory *m, const row *kind)
+/* What the feature maps need. */
+static void set_features(memory *m, size_t length)
+{
+    m->layer.horizon = (double)length;
+    m->layer.features = FEATURES;
+    m->layer.projection = m->projection[0];
+    must(la_favor_projection(m->projection[0], FEATURES, KEY, LA_ORTHOGONAL, 1));
+}
+
+static void start_memory(memory *m, const row *kind, size_t length)
 {
     memset(m, 0, sizeof *m);
+    m->size = kind->size;
     must(la_layer_init(&m->layer, kind->variant, HEADS, KEY, VALUE));
+    set_features(m, length);
     must(la_call_init(&m->call, &m->layer, 1, CALL));
     m->call.q = la_bthd(m->q[0][0], CALL, HEADS, KEY);
     m->call.k = la_bthd(m->k[0][0], CALL, HEADS, KEY);
@@ -225,6 +254,11 @@ static double seconds(void)
 #endif
 }
 
+static void stretch(float *x, size_t count, float factor)
+{
+    while (count-- > 0) *x++ *= factor;
+}
+
 /* Gives the layer the bytes [start, start + count) of the text; returns the seconds it took. */
 static double attend(memory *m, const predictor *p, const text *input, size_t start, size_t count)
 {
@@ -235,6 +269,10 @@ static double attend(memory *m, const predictor *p, const text *input, size_t st
         context_code(m->q[t], input->bytes, start + t + 1);
         memcpy(m->v[t], p->values[input->bytes[start + t]], sizeof m->v[t]);
     }
+    stretch(m->q[0][0], count * HEADS * KEY, m->size);
+    stretch(m->k[0][0], count * HEADS * KEY, m->size);
+    m->position = (int64_t)start;
+    m->call.positions = m->layer.feature == LA_FEATURE_COSFORMER ? &m->position : NULL;
     m->call.tokens = m->call.keys = (int64_t)count;
     began = seconds();
     must(la_forward(&m->layer, &m->call));
@@ -281,7 +319,7 @@ static result run_layer(const row *kind, const text *input)
     static memory m;
     result r = {0, 0, 0, 0};
     start_predictor(&p);
-    start_memory(&m, kind);
+    start_memory(&m, kind, input->length);
     r.state_bytes = la_state_floats(&m.layer) * sizeof *m.state;
     for (size_t start = 0; start < input->length; start += CALL) {
         const size_t left = input->length - start, count = left < CALL ? left : CALL;

@@ -93,7 +93,7 @@
  * any alignment beyond a float's.
  *
  *     q             [B][T][Hq][dk]
- *     k, v          [B][S][Hk][dk], [B][S][H][dv]; H states per sequence, S = T unless bidirectional
+ *     k, v          [B][S][Hk][dk], [B][S][H][dv]; H states a sequence, S = T unless bidirectional
  *     out           [B][T][max(H, Hq)][dv]
  *     log_decay     width 1 ([B][S][H], or [H] by la_per_head) or dk (a gate per channel, where
  *                   r = dk); the natural logarithm, -inf .. 0
@@ -322,7 +322,7 @@ typedef struct la_call {
     const float *state_in;                     /* null: empty */
     float *state_out;                          /* null: discarded; may be state_in */
     int64_t state_in_stride, state_out_stride; /* floats from one sequence's state to the next's */
-    const int64_t *lengths, *key_lengths;      /* [B]: tokens and keys of each sequence; null: all */
+    const int64_t *lengths, *key_lengths;      /* [B]: of each sequence; null: all are full */
     const int64_t *positions;                  /* [B]: of the first token, cosFormer; null: 0 */
     const int64_t *offsets;                    /* this and the next line: for later versions */
     const int64_t *slots_in, *slots_out;
@@ -344,15 +344,14 @@ typedef struct la_plan {
 } la_plan;
 /* clang-format on */
 
-/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2. What
- * cosFormer (horizon) and FAVOR+ (projection, features) need besides is the caller's to set. Returns
- * LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each 1 .. 2^20. */
+/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2.
+ * What cosFormer (horizon) and FAVOR+ (projection, features) need besides is the caller's to set.
+ * Returns LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each 1 .. 2^20. */
 LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t heads, int64_t dim_k,
                                int64_t dim_v);
 
 /* Set every field for `batch` >= 1 sequences of `tokens` >= 0: no tensors yet, LA_AUTO, one
- * thread, packed states. The layer's head counts may still change afterwards, the size of its
- * state may not. */
+ * thread, packed states. The layer is to be complete by then. */
 LA_DEF la_status la_call_init(la_call *call, const la_layer *layer, int64_t batch, int64_t tokens);
 
 /* Packed views: [B][T][H][width], [B][H][T][width], and [H], one number a head for every token. */
@@ -471,8 +470,10 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_PASTE(a, b)  LAI_PASTE2(a, b)
 #define LAI_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define LAI_MAX(a, b)    ((a) > (b) ? (a) : (b))
-enum { LAI_RING = 16, LAI_TOKENS = 16, LAI_ALIGN = 64 }; /* sizes of the engine, see [LA-7] */
-#define LAI_ROUND16(n) (((n) + 15) / 16 * 16)
+#define LAI_RING         16 /* pairs prepared at once */
+#define LAI_TOKENS       16 /* tokens prepared at once by the other forms */
+#define LAI_ALIGN        64 /* of the workspace's own start */
+#define LAI_ROUND16(n)   (((n) + 15) / 16 * 16)
 
 /* x * y + z in the scalar pass: one rounding where the target has the instruction, two where it has
  * not. Either way there is nothing left for a compiler to contract. */
@@ -836,10 +837,10 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* Below how many tokens LA_AUTO takes the recurrent form: it saves the copy of the state in and
- * out. */
+/* From how many tokens on LA_AUTO takes the chunkwise form: as few as repay copying the state in and
+ * out, measured for dk = dv = 64 and 128. */
 static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens) {
-    const int64_t crossover = layer->state_layout == LA_VK ? 8 : 4;
+    const int64_t crossover = layer->state_layout == LA_VK ? 10 : 6;
     if (call->form != LA_AUTO) return call->form;
     return tokens < crossover ? LA_RECURRENT : LA_CHUNKWISE;
 }
@@ -1180,7 +1181,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_decay_rows        LAI_NAME(decay_rows)
 #define lai_decay_all         LAI_NAME(decay_all)
 #define lai_token             LAI_NAME(token)
-#define lai_token_row         LAI_NAME(token_row)
 #define lai_token_columns     LAI_NAME(token_columns)
 #define lai_token_full        LAI_NAME(token_full)
 #define lai_token_part        LAI_NAME(token_part)
@@ -2642,28 +2642,31 @@ typedef struct lai_token {
 } lai_token;
 
 /* S is the state at a block of up to 16 columns, rows of dim_v; read what the key predicts, then
- * decay, write and read in one visit */
-LAI_INLINE lai_v lai_token_row(const lai_token *x, float *S, lai_v u, int64_t i, int64_t cols) {
-    const lai_v s = lai_fma1(x->k[i], u, lai_decay_row(lai_load_n(S, cols), &x->gate, i));
-    lai_store_n(S, s, cols);
-    return s;
-}
+ * decay, write and read in one visit. Pointers are copied: a store to S might change x. */
 LAI_INLINE void lai_token_columns(const lai_head *h, const lai_token *x, float *S, int64_t column,
                                   int64_t cols) {
     const int64_t n = h->features, stride = h->dim_v;
-    lai_v u = lai_value(h, x->t, column, cols), y0 = lai_zero(), y1 = y0;
+    const float *k = x->k, *q = x->q, *value = x->gate.value, *step = x->gate.step;
+    lai_v u = lai_value(h, x->t, column, cols), y[2], s;
     int64_t i, m;
     if (h->delta) u = lai_sub(u, lai_read(S, stride, cols, x->k_late, n));
     u = lai_mul(u, lai_beta(h, x->t, column, cols));
-    for (i = 0; i + 2 <= n; i += 2) {
-        y0 = lai_fma1(x->q[i], lai_token_row(x, S + i * stride, u, i, cols), y0);
-        y1 = lai_fma1(x->q[i + 1], lai_token_row(x, S + (i + 1) * stride, u, i + 1, cols), y1);
+    y[0] = y[1] = lai_zero();
+    for (i = 0; i < n; ++i) {
+        s = lai_decay(lai_load_n(S + i * stride, cols), lai_set(value[i]), lai_set(step[i]));
+        s = lai_fma1(k[i], u, s);
+        lai_store_n(S + i * stride, s, cols);
+        y[0] = lai_fma1(q[i], s, y[0]);
+        if (++i == n) break;
+        s = lai_decay(lai_load_n(S + i * stride, cols), lai_set(value[i]), lai_set(step[i]));
+        s = lai_fma1(k[i], u, s);
+        lai_store_n(S + i * stride, s, cols);
+        y[1] = lai_fma1(q[i], s, y[1]);
     }
-    if (i < n) y0 = lai_fma1(x->q[i], lai_token_row(x, S + i * stride, u, i, cols), y0);
-    y0 = lai_add(y0, y1);
+    s = lai_add(y[0], y[1]);
     for (m = 0; m < h->queries; ++m) {
-        if (m > 0) y0 = lai_read(S, stride, cols, x->q + m * x->q_next, n);
-        lai_store_n(lai_output(h, m, x->t, column), lai_mul(lai_set(x->factor[m]), y0), cols);
+        if (m > 0) s = lai_read(S, stride, cols, q + m * x->q_next, n);
+        lai_store_n(lai_output(h, m, x->t, column), lai_mul(lai_set(x->factor[m]), s), cols);
     }
 }
 static void lai_token_full(const lai_head *h, const lai_token *x, float *S, int64_t column) {
@@ -2681,11 +2684,10 @@ static void lai_token_kv(const lai_head *h, const lai_token *x, float *S) {
     if (column < end) lai_token_part(h, x, S + column, column, end - column);
 }
 
-/* 16 channels i .. of one row of a [dv][dk] state: S = alpha S + u k; returns them */
-LAI_INLINE lai_v lai_write_row(float *S, const lai_token *x, lai_v k, float u, int64_t i,
-                               int64_t n) {
-    const lai_v s = lai_fma1(u, k, lai_decay_rows(lai_load_n(S + i, n - i), &x->gate, i));
-    lai_store_n(S + i, s, n - i);
+/* 16 channels of one row of a [dv][r] state: S = alpha S + u k; returns them */
+LAI_INLINE lai_v lai_write_row(float *S, lai_v k, float u, lai_v value, lai_v step, int64_t n) {
+    const lai_v s = lai_fma1(u, k, lai_decay(lai_load_n(S, n), value, step));
+    lai_store_n(S, s, n);
     return s;
 }
 
@@ -2706,10 +2708,11 @@ static void lai_token_rows(const lai_head *h, const lai_token *x, float *state, 
     lai_store(s, lai_mul(u, lai_beta(h, x->t, row, rows)));
     for (i = 0; i < n; i += 16) {
         const lai_v k = lai_load_n(x->k + i, n - i), q = lai_load_n(x->q + i, n - i);
-        a = lai_fma(lai_write_row(S[0], x, k, s[0], i, n), q, a);
-        b = lai_fma(lai_write_row(S[1], x, k, s[1], i, n), q, b);
-        c = lai_fma(lai_write_row(S[2], x, k, s[2], i, n), q, c);
-        d = lai_fma(lai_write_row(S[3], x, k, s[3], i, n), q, d);
+        const lai_v value = lai_load(x->gate.value + i), step = lai_load(x->gate.step + i);
+        a = lai_fma(lai_write_row(S[0] + i, k, s[0], value, step, n - i), q, a);
+        b = lai_fma(lai_write_row(S[1] + i, k, s[1], value, step, n - i), q, b);
+        c = lai_fma(lai_write_row(S[2] + i, k, s[2], value, step, n - i), q, c);
+        d = lai_fma(lai_write_row(S[3] + i, k, s[3], value, step, n - i), q, d);
     }
     lai_sum4(s, a, b, c, d);
     for (m = 0; m < h->queries; ++m) {
@@ -3222,7 +3225,6 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_decay_rows
 #undef lai_decay_all
 #undef lai_token
-#undef lai_token_row
 #undef lai_token_columns
 #undef lai_token_full
 #undef lai_token_part
@@ -3337,8 +3339,9 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     h->state_in = call->state_in ? call->state_in + sequence * call->state_in_stride + state : NULL;
     h->state_out =
         call->state_out ? call->state_out + sequence * call->state_out_stride + state : NULL;
-    h->projection = layer->projection;
-    if (layer->feature == LA_FEATURE_FAVOR) h->projection += head * layer->projection_head_stride;
+    h->projection = NULL; /* other layers may have one lying about */
+    if (layer->feature == LA_FEATURE_FAVOR)
+        h->projection = layer->projection + head * layer->projection_head_stride;
     h->tokens = call->lengths ? call->lengths[sequence] : call->tokens;
     h->keys = h->tokens;
     if (layer->bidirectional)

@@ -229,7 +229,7 @@ static double oracle_read(Head *head, int64_t t, double *o) {
     double scale = (double)head->layer->scale, eps = (double)head->layer->eps;
     double qq = 0, SS = 0, den = 0, size;
     const double *q = head->features, *S = head->S;
-    take_features(head, &head->call->q, t, head->query, -INFINITY);
+    take_features(head, &head->call->q, t, head->query, -(double)INFINITY);
     scale = head->layer->feature == LA_FEATURE_FAVOR ? 1 : scale;
     eps = eps > 0 && !isinf(head->m) ? eps * exp(-head->m - head->top) : eps;
     for (i = 0; i < r; i++) {
@@ -453,8 +453,8 @@ static void fill_query(const Spec *spec, float *q, int64_t n) {
     }
 }
 
-/* Delta rules: beta |k|^2 <= 2 where beta = 2, so |k| = 0.999, and here and there a key of 0, but for
-   the last of n keys and where keys are to be positive. */
+/* Delta rules: beta |k|^2 <= 2 where beta = 2, so |k| = 0.999, and here and there a key of 0, but
+   for the last of n keys and where keys are to be positive. */
 static void fill_key(const Problem *problem, float *k, int64_t t, int64_t n) {
     int64_t i, dk = problem->layer.dim_k;
     int delta = problem->layer.write == LA_WRITE_DELTA, zero_keys = problem->spec.zero_keys;
@@ -692,7 +692,8 @@ static void set_sequences(Problem *problem) {
     int64_t b, T = spec->T, S = spec->keys;
     CHECK(spec->B <= PROBLEM_BATCH, "%d sequences", (int)spec->B);
     for (b = 0; b < spec->B && b < PROBLEM_BATCH; b++) {
-        const int64_t lengths[] = {T - T / 3, T / 2, 0, T, T > 0}, keys[] = {S / 3, S, S - S / 4, 0};
+        const int64_t lengths[] = {T - T / 3, T / 2, 0, T, T > 0};
+        const int64_t keys[] = {S / 3, S, S - S / 4, 0};
         problem->lengths[b] = lengths[b % 5];
         problem->key_lengths[b] = keys[b % 4];
         problem->positions[b] = spec->position + 3 * b;
@@ -781,12 +782,14 @@ const char *problem_text(const Problem *problem) {
              "features %d kernel %d %g per head %d%s, %s chunk %d %s threads %d",
              problem->note, variant ? variant : "?", (int)spec->B, (int)spec->T, (int)spec->H,
              (int)spec->Hq, (int)spec->Hk, (int)spec->dk, (int)spec->dv, (int)spec->gate,
-             (double)spec->gate_value, spec->gate_channel ? " by channel" : "", (int)spec->beta, (int)spec->states, (int)spec->strides,
+             (double)spec->gate_value, spec->gate_channel ? " by channel" : "", (int)spec->beta,
+             (int)spec->states, (int)spec->strides,
              spec->head_map, spec->layout == LA_VK ? "vk" : "kv", spec->l2_mode,
              (double)spec->scale, spec->exact, problem->layer.normalised, (double)spec->eps,
              spec->eps_mode, (int)spec->keys, spec->ragged, (int)spec->position,
              (int)spec->features, spec->favor_kernel, (double)spec->feature_eps,
-             spec->head_projections, spec->bidirectional ? " bidirectional" : "", forms[problem->way.form & 3],
+             spec->head_projections, spec->bidirectional ? " bidirectional" : "",
+             forms[problem->way.form & 3],
              (int)problem->way.chunk, isa ? isa : "isa auto", (int)problem->way.threads);
     return text;
 }

@@ -144,8 +144,8 @@ const char *problem_text(const Problem *problem);
 /* Output set to NaN, state restored, then every thread's slice in turn. 1 if all answered LA_OK. */
 int problem_run(Problem *problem, const Way *way);
 
-/* The same as `count` calls of lengths[i] tokens which carry the state (STATES_SAME only); the second
-   one with a way for each of them. */
+/* The same as `count` calls of lengths[i] tokens which carry the state (STATES_SAME only); the
+   second one with a way for each of them. */
 int problem_run_split(Problem *problem, const Way *way, const int64_t *lengths, int count);
 int problem_run_parts(Problem *problem, const Way *ways, const int64_t *lengths, int count);
 

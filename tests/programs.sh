@@ -178,6 +178,9 @@ log_decay() {
     retention_*)
         numbers "$golden/$1/gamma.npy" | awk '{ printf "%.17g\n", log($1) }' > "$work/g"
         float32 < "$work/g" | npy '<f4' False "($(wc -l < "$work/g" | tr -d ' '),)" ;;
+    lightning_*)
+        numbers "$golden/$1/slope.npy" | awk '{ printf "%.17g\n", -$1 }' > "$work/g"
+        float32 < "$work/g" | npy '<f4' False "($(wc -l < "$work/g" | tr -d ' '),)" ;;
     *) # -exp(A_log) softplus(a + dt_bias)
         { numbers "$golden/$1/A_log.npy"; numbers "$golden/$1/dt_bias.npy"
           numbers "$golden/$1/a.npy"; } | awk '
@@ -194,55 +197,90 @@ log_decay() {
 
 # case_options CASE: the options of its files.
 case_options() {
+    f=$golden/$1
     case $1 in
     retention_*) echo '--variant retnet' ;;
-    gdn_*) echo '--variant gated-deltanet' ;;
+    gdn_* | kda_*) echo '--variant gated-deltanet' ;;
+    linear_elu_*) echo '--variant elu' ;;
+    favor_*) echo "--variant favor --projection $f/W.npy" ;;
+    cosformer_*) echo '--variant cosformer --position 1' ;; # they count from 1
+    lightning_* | gla_*) echo "--variant ${1%_*}" ;;
     *) echo '--variant deltanet' ;;
     esac
-    for input in q k v beta; do
-        [ ! -f "$golden/$1/$input.npy" ] || echo "--$input $golden/$1/$input.npy"
+    for input in q k v beta lengths; do
+        [ ! -f "$f/$input.npy" ] || echo "--$input $f/$input.npy"
     done
-    [ ! -f "$golden/$1/S0.npy" ] || echo "--state-in $golden/$1/S0.npy"
-    if [ -f "$golden/$1/g.npy" ]; then
-        echo "--log-decay $golden/$1/g.npy"
-    elif [ -f "$golden/$1/gamma.npy" ] || [ -f "$golden/$1/A_log.npy" ]; then
+    [ ! -f "$f/S0.npy" ] || echo "--state-in $f/S0.npy"
+    [ ! -f "$f/z0.npy" ] || echo "--norm-in $f/z0.npy"
+    for input in g gk; do
+        [ ! -f "$f/$input.npy" ] || echo "--log-decay $f/$input.npy"
+    done
+    if [ -f "$f/gamma.npy" ] || [ -f "$f/A_log.npy" ] || [ -f "$f/slope.npy" ]; then
         echo "--log-decay $(log_decay "$1")"
     fi
-    grep -q '^qk_l2norm=yes' "$golden/$1/case.txt" && echo '--l2norm'
-    sed -n 's/^scale=/--scale /p' "$golden/$1/case.txt"
+    # The scale of favor is in what it does to q and k: dk^-1/4.
+    sed -n '
+        /^qk_l2norm=yes/s/.*/--l2norm/p
+        /^causal=no/s/.*/--bidirectional/p
+        /^M=/s/M=/--horizon /p
+        /^eps=[^ ]* added/s/eps=\([^ ]*\) .*/--eps \1/p
+        /^eps=[^ ]* clamp/s/eps=\([^ ]*\) .*/--eps \1 --eps-mode max/p
+        /^kind=.*hyperbolic/s/.*/--favor-kernel hyperbolic/p
+        /^kind=ReLU/s/.*/--favor-kernel relu/p
+        /^feature_eps=/s/feature_eps=/--feature-eps /p' "$f/case.txt"
+    case $1 in
+    favor_*) awk -F = '$1 == "dk" { printf "--scale %.17g\n", $2 ^ -0.5 }' "$f/case.txt" ;;
+    *) sed -n 's/^scale=/--scale /p' "$f/case.txt" ;;
+    esac
 }
 
 # golden_case CASE FORM ISA
 golden_case() {
-    name="$1 $2 $3"
+    name="$1 $2 $3" norm=
     wanted "$name" || return 0
     rm -f "$work"/out/*
     # The peer of the onnx cases computed in float32.
-    case $1 in onnx*) tolerance=1e-5 ;; *) tolerance=2e-6 ;; esac
+    case $1 in onnx*) tolerance=1e-5 ;; favor*) tolerance=5e-6 ;; *) tolerance=2e-6 ;; esac
+    [ ! -f "$golden/$1/zT.npy" ] || norm="--norm-out $work/out/zT.npy"
     # shellcheck disable=SC2086 # options and forms are lists of words
     launch "$attend" $options --form $2 --isa "$3" --out "$work/out/o.npy" \
-        --state-out "$work/out/ST.npy" --compare "$golden/$1/o.npy" --tolerance $tolerance
+        --state-out "$work/out/ST.npy" $norm --compare "$golden/$1/o.npy" --tolerance $tolerance
     problem=
     [ $status -eq 0 ] || problem="status $status: $(said)"
-    [ -n "$problem" ] || problem=$(close "$work/out/ST.npy" "$golden/$1/ST.npy" $tolerance)
+    for state in ST zT; do
+        [ -z "$problem" ] && [ -f "$golden/$1/$state.npy" ] || continue
+        problem=$(close "$work/out/$state.npy" "$golden/$1/$state.npy" $tolerance)
+    done
     verdict "$name" "$problem"
+}
+
+# golden_cases FORMS CASE...: the case in each of the forms, with each instruction set.
+golden_cases() {
+    forms=$1
+    shift
+    for case in "$@"; do
+        [ -f "$golden/$case/o.npy" ] || { verdict "$case" 'no such case'; continue; }
+        options=$(case_options "$case")
+        golden_case "$case" auto auto
+        for isa in $isas; do
+            echo "$forms" | tr ',' '\n' > "$work/forms"
+            while read -r form; do golden_case "$case" "$form" "$isa"; done < "$work/forms"
+        done
+    done
 }
 
 test_golden() {
     isas=$(available)
     case $isas in scalar*) ;; *) verdict 'scalar is available' "only: $isas" ;; esac
-    for folder in "$golden"/retention_[0-9]* "$golden"/gdn_* "$golden"/delta_* "$golden"/onnx_02; do
-        case=$(basename "$folder")
-        [ -f "$folder/o.npy" ] || { verdict "$case" 'no such case'; continue; }
-        options=$(case_options "$case")
-        golden_case "$case" auto auto
-        for isa in $isas; do
-            for form in auto parallel recurrent chunkwise 'chunkwise --chunk 1' \
-                'chunkwise --chunk 7' 'chunkwise --chunk 64'; do
-                golden_case "$case" "$form" "$isa"
-            done
-        done
-    done
+    # shellcheck disable=SC2046
+    golden_cases 'auto,parallel,recurrent,chunkwise,chunkwise --chunk 1,chunkwise --chunk 64' \
+        $(cd "$golden" && echo retention_[0-9]* gdn_* delta_* onnx_02)
+    golden_cases 'parallel,recurrent,chunkwise,chunkwise --chunk 7' \
+        linear_elu_causal_02 linear_elu_causal_04 linear_elu_noncausal_03 \
+        linear_elu_noncausal_04 favor_causal_02 favor_causal_04 favor_causal_05 \
+        favor_noncausal_02 favor_noncausal_04 favor_noncausal_05 cosformer_causal_02 \
+        cosformer_causal_04 cosformer_noncausal_04 cosformer_noncausal_05 lightning_02 \
+        lightning_05 gla_02 gla_03 gla_05 kda_02 kda_03 kda_06
 }
 
 # ---- what attend must refuse ---------------------------------------------------------------------
@@ -261,13 +299,23 @@ make_inputs() {
     array "$i/z.npy" '(1, 2, 4)' 9 1 2
     array "$i/m.npy" '(1, 2)' 10 0 1
     array "$i/W.npy" '(6, 4)' 11 -1 1
-    printf '%s' '\003\000\000\000' | npy '<i4' False '(1,)' > "$i/lengths.npy"
-    echo 2.5 | float32 | npy '<f4' False '(1,)' > "$i/half.npy"
+    array "$i/channels.npy" '(1, 3, 2, 4)' 12 -1 0
+    printf '%s' '\002\000\000\000' | npy '<i4' False '(1,)' > "$i/two.npy"
+    for length in -1 2.5 4; do
+        echo $length | float32 | npy '<f4' False '(1,)' > "$i/length$length.npy"
+    done
     one="--q $i/q.npy --k $i/k.npy --v $i/v.npy --out $work/out/o.npy"
     gdn="--variant gated-deltanet --log-decay $i/g.npy --beta $i/beta.npy $one"
-    # shellcheck disable=SC2034 # test_unused names it
-    retnet="--variant retnet --log-decay $i/heads.npy $one"
+    # shellcheck disable=SC2034 # test_unused names them
+    {
+        retnet="--variant retnet --log-decay $i/heads.npy $one"
+        lightning="--variant lightning --log-decay $i/heads.npy $one"
+        gla="--variant gla --log-decay $i/channels.npy $one"
+    }
     delta="--variant deltanet $one"
+    elu="--variant elu $one"
+    favor="--variant favor --projection $i/W.npy $one"
+    cosformer="--variant cosformer --horizon 3 $one"
     # shellcheck disable=SC2086
     launch "$attend" $gdn
     [ $status -ne 0 ] || mv "$work/out/o.npy" "$i/ref.npy"
@@ -312,9 +360,32 @@ test_options() {
         refused 'a tolerance without --compare' --tolerance $gdn --tolerance 1
         refused 'l2-eps without --l2norm' --l2-eps $gdn --l2-eps 1e-6
         refused 'l2-mode without --l2norm' --l2-mode $gdn --l2-mode sum
-        refused 'retnet without decay' --log-decay --variant retnet $one
-        refused 'lengths, not built yet' --lengths $gdn --lengths $i/lengths.npy
-        refused 'a length that is not whole' --lengths $gdn --lengths $i/half.npy
+        for variant in retnet lightning; do
+            refused "$variant without decay" --log-decay --variant $variant $one
+        done
+        refused 'favor without a projection' --projection --variant favor $one
+        refused 'cosformer without a horizon' --horizon --variant cosformer $one
+        refused 'a state without its normaliser' --norm-in $elu --state-in $i/S.npy
+        refused 'a normaliser without its state' --norm-in $elu --norm-in $i/z.npy
+        refused 'a maximum with relu' --max-out $favor --favor-kernel relu --max-out $work/out/m.npy
+        array "$i/S6.npy" '(1, 2, 6, 5)' 13 0 1
+        array "$i/z6.npy" '(1, 2, 6)' 14 1 2
+        refused 'a state without its maximum' --max-in $favor --state-in $i/S6.npy \
+            --norm-in $i/z6.npy
+        for length in -1 2.5 4; do
+            refused "a length of $length" --lengths $gdn --lengths $i/length$length.npy
+        done
+        refused 'two lengths for one sequence' --lengths $gdn --lengths $i/heads.npy
+        for horizon in 0 -1 nan inf x 1e16; do
+            refused "a horizon of $horizon" --horizon ${cosformer%--horizon*} --horizon $horizon $one
+        done
+        refused 'a position behind the horizon' --position $cosformer --position 2
+        refused 'a position that is negative' --position $cosformer --position -1
+        refused 'a negative scale of favor' --scale $favor --scale -1
+        refused 'a negative eps' --eps $elu --eps -1
+        refused 'an unknown mode of eps' --eps-mode $elu --eps-mode mean
+        refused 'an unknown kernel' --favor-kernel $favor --favor-kernel cosine
+        refused 'a negative feature eps' --feature-eps $favor --feature-eps -1
     }
     for option in --q --k --v --out; do
         # shellcheck disable=SC2046,SC2086
@@ -333,23 +404,41 @@ test_options() {
     done
 }
 
-test_unused() {
-    for variant in retnet gdn delta; do
-        eval "arguments=\$$variant"
-        for row in '--eps 1' '--eps-mode add' --bidirectional '--horizon 9' '--position 1' \
-            '--favor-kernel relu' '--feature-eps 0.1' "--projection $i/W.npy" \
-            "--norm-out $work/out/z.npy" "--max-out $work/out/m.npy" \
-            "--state-in $i/S.npy --norm-in $i/z.npy" "--state-in $i/S.npy --max-in $i/m.npy"; do
-            option=${row#--state-in "$i/S.npy" }
-            # shellcheck disable=SC2086
-            refused "${option%% *} with $variant" "${option%% *}" $arguments $row
-        done
-    done
-    # Not built yet: a name goes when its variant comes.
-    for variant in elu favor cosformer lightning gla; do
+# unused VARIANT OPTION...: each of them is refused, alone.
+unused() {
+    variant=$1
+    eval "arguments=\$$variant"
+    shift
+    for option in "$@"; do
+        case $option in
+        --norm-in) row="--state-in $i/S.npy --norm-in $i/z.npy" ;;
+        --max-in) row="--state-in $i/S.npy --norm-in $i/z.npy --max-in $i/m.npy" ;;
+        --projection) row="--projection $i/W.npy" ;;
+        *-out) row="$option $work/out/more.npy" ;;
+        --bidirectional) row=$option ;;
+        --eps-mode) row='--eps-mode add' ;;
+        --favor-kernel) row='--favor-kernel relu' ;;
+        *) row="$option 1" ;;
+        esac
+        case $variant in
+        elu | favor | cosformer) ;;
+        *) row=$(echo "$row" | sed 's|--norm-in [^ ]* --max|--max|') ;;
+        esac
         # shellcheck disable=SC2086
-        refused "$variant, not built yet" --variant --variant $variant --log-decay $i/g.npy $one
+        refused "$option with $variant" $option $arguments $row
     done
+}
+
+test_unused() {
+    others='--horizon --position --favor-kernel --feature-eps --projection --max-in --max-out'
+    for variant in retnet lightning gla delta gdn; do
+        # shellcheck disable=SC2086
+        unused $variant --eps --eps-mode --bidirectional --norm-in --norm-out $others
+    done
+    # shellcheck disable=SC2086
+    unused elu $others
+    unused favor --horizon --position
+    unused cosformer --favor-kernel --feature-eps --projection --max-in --max-out
 }
 
 # bad_file OPTION: everything that can be wrong with the file of one option.
@@ -413,7 +502,7 @@ test_files() {
 wrong_shape() {
     option=$1
     shift
-    arguments=$(echo "$gdn --state-in $i/S.npy" | sed "s| $option [^ ]*||")
+    arguments=$(echo "${arguments_with:-$gdn --state-in $i/S.npy}" | sed "s| $option [^ ]*||")
     for shape in "$@"; do
         array "$i/shape.npy" "$shape" 1 -1 0
         # shellcheck disable=SC2086
@@ -430,6 +519,11 @@ test_shapes() {
     wrong_shape --beta '(2,)' '(1, 3, 1)' '(1, 3, 2, 4)' '(2, 3, 2)'
     wrong_shape --state-in '(1, 2, 5, 4)' '(2, 2, 4, 5)' '(2, 4, 5)' '(1, 1, 4, 5)'
     wrong_shape --compare '(1, 3, 2, 4)' '(1, 3, 10)' '(1, 2, 3, 5)'
+    arguments_with="$favor --state-in $i/S6.npy --norm-in $i/z6.npy --max-in $i/m.npy"
+    wrong_shape --projection '(6, 5)' '(6,)' '(1, 6, 4)' '(2, 6, 5)' '(3, 6, 4)'
+    wrong_shape --norm-in '(1, 2, 4)' '(1, 6)' '(2, 2, 6)'
+    wrong_shape --max-in '(2,)' '(1, 3)' '(1, 2, 1)'
+    arguments_with=
     # shellcheck disable=SC2086
     refused 'a kv state as vk' --state-in $gdn --state-layout vk --state-in "$i/S.npy"
 }
@@ -558,30 +652,152 @@ test_runs() {
         END { if (NR != 1) print NR " lines" }' "$work/stdout")"
 }
 
-# A state handed from call to call, in one file, gives what one call gives.
+# States handed from call to call, in files, give what one call gives: the same bits.
 test_split() {
-    name='carries the state in one file' carried=
-    wanted "$name" || return 0
     for part in 1 2; do
-        for row in 'q 8 1 -1' 'k 8 2 -0.5' 'v 10 3 -1'; do
+        for row in 'q 8 1 -1 1' 'k 8 2 -0.5 0.5' 'v 10 3 -1 1' 'd 8 12 -1 0'; do
             # shellcheck disable=SC2086
             set -- $row
-            random $((3 * $2)) "$3" "$4" "${4#-}" | awk -v w="$2" -v part=$part \
+            random $((3 * $2)) "$3" "$4" "$5" | awk -v w="$2" -v part=$part \
                 'part == 1 ? NR <= w : NR > w' |
                 tensor "$1$part" "(1, $part, 2, $(($2 / 2)))"
         done
-        # shellcheck disable=SC2086
-        launch "$attend" --variant deltanet --form recurrent --q "$i/q$part.npy" \
-            --k "$i/k$part.npy" --v "$i/v$part.npy" --out "$work/out/o$part.npy" \
-            --state-out "$i/carried.npy" $carried
-        carried="--state-in $i/carried.npy"
+    done
+    for layout in kv vk; do
+        carries elu
+        carries favor --projection "$i/W.npy" --feature-eps 0.001
+        carries favor --projection "$i/W.npy" --favor-kernel hyperbolic
+        carries favor --projection "$i/W.npy" --favor-kernel relu --log-decay "$i/heads.npy"
+        carries cosformer --horizon 3
+        carries retnet --log-decay "$i/heads.npy"
+        carries lightning --log-decay "$i/heads.npy"
+        carries gla
+        carries deltanet
+        carries gated-deltanet --log-decay "$i/heads.npy"
+    done
+}
+
+# carry NAME INPUT OPTION...: one call that reads and writes the files of the state.
+carry() {
+    files=$1 input=$2
+    shift 2
+    state=
+    for part in state $parts; do
+        state="$state --$part-out $i/${files}_$part.npy"
+        [ "$input" = none ] || state="$state --$part-in $i/${files}_$part.npy"
     done
     # shellcheck disable=SC2086
-    launch "$attend" $delta --form recurrent --state-out "$i/whole.npy"
-    problem=$(cmp "$i/carried.npy" "$i/whole.npy" 2>&1)
+    launch "$attend" --form recurrent --state-layout $layout $state "$@"
+    [ $status -eq 0 ] || problem="$problem; status $status: $(said)"
+}
+
+# carries VARIANT OPTION...
+carries() {
+    name="carries the state in files: $* $layout" variant=$1 problem=
+    shift
+    wanted "$name" || return 0
+    rm -f "$work"/out/* "$i"/carried_* "$i"/whole_*
+    case "$variant $*" in
+    *relu* | elu* | cosformer*) parts=norm ;;
+    favor*) parts='norm max' ;;
+    *) parts= ;;
+    esac
+    gates() { [ "$variant" != gla ] || echo "--log-decay $1"; }
+    place() { [ "$variant" != cosformer ] || echo "--position $1"; }
+    # shellcheck disable=SC2046
+    for part in 1 2; do
+        input=carried
+        [ $part = 2 ] || input=none
+        carry carried $input --variant "$variant" --q "$i/q$part.npy" --k "$i/k$part.npy" \
+            --v "$i/v$part.npy" --out "$work/out/o$part.npy" $(gates "$i/d$part.npy") \
+            $(place $((part - 1))) "$@"
+    done
+    # shellcheck disable=SC2046,SC2086
+    carry whole none --variant "$variant" $one $(gates "$i/channels.npy") "$@"
+    for part in state $parts; do
+        problem="$problem$(cmp "$i/carried_$part.npy" "$i/whole_$part.npy" 2>&1)"
+    done
     { numbers "$work/out/o1.npy"; numbers "$work/out/o2.npy"; } > "$work/parts"
     numbers "$work/out/o.npy" | cmp -s - "$work/parts" || problem="$problem; outputs differ"
     verdict "$name" "$problem"
+}
+
+# ahead COUNT FILE: its first numbers.
+ahead() {
+    numbers "$2" | head -n "$1"
+}
+
+# With a length of 2 the third token is as if it were not there: its outputs are 0.
+test_lengths() {
+    for variant in elu favor gla gdn; do
+        name="a length of 2: $variant"
+        wanted "$name" || continue
+        eval "arguments=\$$variant"
+        # shellcheck disable=SC2154
+        arguments=$(echo "$arguments" | sed 's|--out [^ ]*||')
+        # shellcheck disable=SC2086
+        {
+            launch "$attend" $arguments --form recurrent --out "$work/out/all.npy"
+            problem=$(said)
+            launch "$attend" $arguments --form recurrent --out "$work/out/o.npy" \
+                --lengths "$i/two.npy"
+            problem="$problem$(said)"
+        }
+        { ahead 20 "$work/out/all.npy"; random 10 1 0 0; } | tensor length '(1, 3, 2, 5)'
+        verdict "$name" "$problem$(cmp "$work/out/o.npy" "$i/length.npy" 2>&1)"
+    done
+    name='a length of 2: the keys of a bidirectional layer'
+    wanted "$name" || return 0
+    for x in k v; do
+        ahead 20 "$i/$x.npy" | awk -v n=$(($(numbers "$i/$x.npy" | wc -l) / 3 * 2)) 'NR <= n' |
+            tensor "fewer_$x" "(1, 2, 2, $(($(numbers "$i/$x.npy" | wc -l) / 6)))"
+    done
+    # shellcheck disable=SC2086
+    launch "$attend" $elu --bidirectional --lengths "$i/two.npy"
+    problem=$(said)
+    launch "$attend" --variant elu --bidirectional --q "$i/q.npy" --k "$i/fewer_k.npy" \
+        --v "$i/fewer_v.npy" --out "$work/out/fewer.npy"
+    verdict "$name" "$problem$(said)$(close "$work/out/o.npy" "$work/out/fewer.npy" 0)"
+}
+
+# The state of a causal run, read by queries alone, gives the last token's output again; a
+# projection for each head that is the same for all gives what a shared one gives.
+test_reading() {
+    for x in k:4 v:5; do
+        printf '' | npy '<f4' False "(1, 0, 2, ${x#*:})" > "$i/no_${x%:*}.npy"
+    done
+    { numbers "$i/W.npy"; numbers "$i/W.npy"; } | tensor WW '(2, 6, 4)'
+    for row in "elu" "favor --projection $i/W.npy" "favor --projection $i/WW.npy"; do
+        name="reads a state without keys: $row"
+        wanted "$name" || continue
+        max=
+        case $row in favor*) max=max ;; esac
+        ins= outs=
+        for part in state norm $max; do
+            ins="$ins --$part-in $work/out/read_$part.npy"
+            outs="$outs --$part-out $work/out/read_$part.npy"
+        done
+        # shellcheck disable=SC2086
+        {
+            launch "$attend" --variant $row $one $outs
+            problem=$(said)
+            launch "$attend" --variant $row --bidirectional --q "$i/q.npy" --k "$i/no_k.npy" \
+                --v "$i/no_v.npy" --out "$work/out/read.npy" $ins
+        }
+        for file in o read; do
+            numbers "$work/out/$file.npy" | tail -n 10 | tensor "last_$file" '(1, 1, 2, 5)'
+        done
+        verdict "$name" "$problem$(said)$(close "$i/last_read.npy" "$i/last_o.npy" 2e-6)"
+    done
+    name='a projection for each head'
+    wanted "$name" || return 0
+    # shellcheck disable=SC2086
+    {
+        launch "$attend" $favor
+        mv "$work/out/o.npy" "$work/out/shared.npy"
+        launch "$attend" --variant favor --projection "$i/WW.npy" $one
+    }
+    verdict "$name" "$(said)$(cmp "$work/out/o.npy" "$work/out/shared.npy" 2>&1)"
 }
 
 test_empty() {
@@ -702,6 +918,8 @@ test_probes
 test_compare
 test_runs
 test_split
+test_lengths
+test_reading
 test_empty
 test_pipe
 test_help

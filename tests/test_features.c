@@ -326,14 +326,15 @@ TEST(features_projection_orthogonal) {
             check_orthogonal(W, rows, dk);
             for (i = 0; kind == LA_ORTHOGONAL_SPHERE && i < rows; i++) {
                 double length = sqrt(row_dot(W, dk, i, i) / (double)dk);
-                CHECK(fabs(length - 1) <= 1e-6, "row %d has the length %g sqrt(dk)", (int)i, length);
+                CHECK(fabs(length - 1) <= 1e-6, "row %d has the length %g sqrt(dk)", (int)i,
+                      length);
             }
         }
     }
 }
 
-/* |w|^2 of a normal row is chi-square: mean dk, variance 2 dk. Over 4096 rows the mean is known to
-   1.6 %/sqrt(dk/2), the variance to about 5 %: five of these are allowed. */
+/* |w|^2 of a normal row is chi-square: mean dk, variance 2 dk. Of n rows the mean is known to
+   sqrt(2 dk / n), the variance of 4096 rows to about 5 %: five times that is allowed. */
 static void check_row_lengths(const float *W, int64_t rows, int64_t dk, int kind) {
     double sum = 0, squares = 0, mean, variance, d = (double)dk, n = (double)rows;
     int64_t i;
@@ -345,7 +346,8 @@ static void check_row_lengths(const float *W, int64_t rows, int64_t dk, int kind
     mean = sum / n;
     variance = squares / n;
     CHECK(fabs(mean - d) < 5 * sqrt(2 * d / n), "kind %d: |w|^2 is %g on average", kind, mean);
-    CHECK(fabs(variance / (2 * d) - 1) < 0.25, "kind %d: |w|^2 has the variance %g", kind, variance);
+    CHECK(fabs(variance / (2 * d) - 1) < 0.25, "kind %d: |w|^2 has the variance %g", kind,
+          variance);
 }
 
 TEST(features_projection_row_lengths) {
@@ -575,7 +577,8 @@ static void check_huge(const Spec *spec, float size) {
 }
 
 TEST(features_favor_of_huge_inputs_is_finite) {
-    static const float sizes[] = {10, 30, 100, 1000}, epsilons[] = {0, 1e-4f, 0}, eps[] = {0, 0, 1e-6f};
+    static const float sizes[] = {10, 30, 100, 1000};
+    static const float epsilons[] = {0, 1e-4f, 0}, eps[] = {0, 0, 1e-6f};
     int kernel, direction, n, e;
     for (kernel = LA_FAVOR_POSITIVE; kernel <= LA_FAVOR_RELU; kernel++) {
         for (direction = 0; direction < 2; direction++) {
@@ -655,8 +658,8 @@ TEST(features_favor_keys_that_grow) {
     }
 }
 
-/* Along a row w of the projection exponents are s |w|^2 - s^2 |w|^2 / 2, and grow from 0 to |w|^2 / 2:
-   with |w|^2 = 80 the maximum rises by 40, one of the last tokens outweighing all before. */
+/* Along a row w of the projection exponents are s |w|^2 - s^2 |w|^2 / 2, and grow from 0 to
+   |w|^2 / 2: with |w|^2 = 80 the maximum rises by 40, and each token outweighs all before. */
 TEST(features_favor_maximum_that_rises) {
     int layout, n;
     Way way;
@@ -760,7 +763,8 @@ TEST(features_favor_state_of_nothing) {
 
 /* ---------------------------------------------------------------- Lightning's slopes */
 
-/* 2^(-8 (h + 1) / n) of a power of two; else the power below's, then every other one of twice that. */
+/* 2^(-8 (h + 1) / n) of a power of two; else the power below's, then every other one of twice
+   that. */
 static double slope_of(int64_t h, int64_t heads) {
     int64_t power = 1;
     while (2 * power <= heads) {

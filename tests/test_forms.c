@@ -626,7 +626,8 @@ TEST(variants_usual_dimensions) {
 }
 
 TEST(variants_heads) {
-    static const int64_t heads[][3] = {{4, 2, 1}, {4, 1, 4}, {6, 2, 3}, {2, 4, 2}, {3, 6, 1}, {1, 5, 1}};
+    static const int64_t heads[][3] = {{4, 2, 1}, {4, 1, 4}, {6, 2, 3},
+                                       {2, 4, 2}, {3, 6, 1}, {1, 5, 1}};
     size_t i;
     for (i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         Spec spec = {.T = 18, .dk = 7, .dv = 5};
@@ -744,7 +745,7 @@ TEST(variants_ragged) {
 
 /* ---------------------------------------------------------------- decay of every granularity */
 
-/* Deep gates leave nothing but the last keys in a denominator, and relu may leave nothing of them. */
+/* Deep gates leave nothing but the last keys in a denominator, and relu maybe nothing of them. */
 static int needs_positive(int i, Gate gate) {
     int deep = gate != GATE_MILD && gate != GATE_SLOW && gate != GATE_ZERO;
     int relu = kinds[i].spec.variant == LA_COSFORMER || kinds[i].spec.favor_kernel == LA_FAVOR_RELU;
@@ -788,7 +789,7 @@ TEST(variants_gates) {
     }
 }
 
-/* Four heads' gates: by turns slow, -20, 0, -1e-6, and -inf. */
+/* Five heads' gates: by turns slow, -20, 0, -1e-6, and -inf. */
 TEST(variants_gates_per_head) {
     int i;
     for (i = 0; i < KINDS; i++) {

@@ -407,7 +407,7 @@ TEST(input_good_calls_of_feature_maps_pass) {
 TEST(input_settings_of_cosformer) {
     REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = 0);
     REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = -1);
-    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = NAN);
+    REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = (double)NAN);
     REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = -HUGE_VAL);
 }
 
