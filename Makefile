@@ -24,7 +24,8 @@ BENCH = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard bench/*.c))
 TESTS = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))
 PROGRAMS = $(EXAMPLES) $(if $(BENCH),$(BUILD)/bench)
 SCRIPTS = $(wildcard .ci/run tests/*.sh tests/*/*.sh)
-SOURCES = $(wildcard include/*.h examples/*.[ch] examples/*.cpp bench/*.[ch] tests/*.[ch] tests/*/*.[ch])
+SOURCES = $(wildcard include/*.h examples/*.[ch] examples/*.cpp bench/*.[ch] \
+	tests/*.[ch] tests/*/*.[ch])
 
 VALGRIND_TESTS = promise_3_divisible_no promise_4_independent_of_what promise_5 input_good input_over \
 	helpers
@@ -98,7 +99,7 @@ check-ubsan: ## The tests with the undefined behaviour sanitizer alone
 
 check-tsan: ## The tests that start threads, with the thread sanitizer
 	@$(MAKE) BUILD=build/tsan EXTRA='-g1 -O1 -fsanitize=thread' build/tsan/tests
-	build/tsan/tests --thin 4
+	build/tsan/tests --thin 4 $(TSAN_TESTS)
 
 check-valgrind: ## Some of the tests in valgrind, with each instruction set it has
 	@$(call need,valgrind)
@@ -137,7 +138,8 @@ check-include: ## The README's program, with the installed header; the header's 
 	! command -v pkg-config >/dev/null || flags=$$(PKG_CONFIG_SYSROOT_DIR="$$stage" \
 		PKG_CONFIG_PATH="$$stage/opt/la/share/pkgconfig" pkg-config --cflags --libs linear_attention)
 	$(CC) $(CFLAGS) $(WARNINGS) -Werror -o $(BUILD)/readme $(BUILD)/readme.c $$flags
-	$(BUILD)/readme
+	$(BUILD)/readme | tee $(BUILD)/readme.txt
+	grep -q '^success' $(BUILD)/readme.txt
 	$(MAKE) -s DESTDIR="$$stage" PREFIX=/opt/la uninstall
 	test -z "$$(find "$$stage" -type f)" || { echo "uninstall left files"; exit 1; }
 	awk '/CONTENTS/ && !tags { contents = 1 }

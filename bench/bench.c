@@ -1,6 +1,6 @@
-/* How close to the machine: nanoseconds per token and head of the chunkwise form, and the share of the
- * floor, which is the time the fewest possible flops take at the peak that this core reaches in the same
- * run. A timing loop for the kernels; one thread. */
+/* How close to the machine: nanoseconds per token and head of the chunkwise form, and the share
+ * of the floor, which is the time the fewest possible flops take at the peak that this core
+ * reaches in the same run. A timing loop for the kernels; one thread. */
 #define _POSIX_C_SOURCE 199309L
 #define LA_IMPLEMENTATION
 #include "linear_attention.h"

@@ -1,5 +1,5 @@
-/* The header in C++11: a layer of RetNet in a class, its buffers in vectors, and prefill followed by
- * decoding. The implementation may be compiled as C or, as here, as C++. */
+/* The header in C++11: a layer of RetNet in a class, its buffers in vectors, and prefill followed
+ * by decoding. The implementation may be compiled as C or, as here, as C++. */
 #define LA_IMPLEMENTATION
 #include "linear_attention.h"
 

@@ -54,15 +54,15 @@ typedef struct row {
     float size;         /* of the keys and queries */
 } row;
 
-enum { ORDER_0, ADDS, FAVOR, COSFORMER, DECAYS, LIGHTNING, CHANNELS, OVERWRITES, GATED, ROWS };
+enum { ORDER_0, AVERAGES, SHARPER, COSFORMER, RETENTION, LIGHTNING, GLA, OVERWRITES, GATED, ROWS };
 
-/* ELU+1 is nearly constant for small numbers: it gets longer keys. FAVOR+ gets as long ones as its
-   random features still tell apart. */
+/* The features of ELU+1 are nearly constant for small numbers, so it gets longer keys. Those of
+   FAVOR+ stand for exp(q . k), which is the sharper the longer the keys are. */
 static const row rows[ROWS] = {
     {"order-0", "counts bytes", (la_variant)0, NO_GATE, 0, 0},
     {"elu", "averages", LA_ELU, NO_GATE, 0, 16},
-    {"favor", "averages, sharper", LA_FAVOR, NO_GATE, 0, 2},
-    {"cosformer", "averages, nearer more", LA_COSFORMER, NO_GATE, 0, 1},
+    {"favor", "averages, sharper", LA_FAVOR, NO_GATE, 0, 4},
+    {"cosformer", "averages, near ones", LA_COSFORMER, NO_GATE, 0, 1},
     {"retnet", "adds and decays", LA_RETNET, RETNET, 0, 1},
     {"lightning", "adds and decays", LA_LIGHTNING, LIGHT, 0, 1},
     {"gla", "decays by channel", LA_GLA, BY_CHANNEL, 0, 1},
@@ -364,10 +364,11 @@ static void explain(const result *r, size_t length)
         return;
     }
     printf("  %s is best, %.2f bits below counting", rows[best].name, bits[ORDER_0] - bits[best]);
-    if (bits[ADDS] > bits[OVERWRITES] + clear_bits && r[ADDS].hits < r[OVERWRITES].hits)
-        printf("; adding blurs (%+.2f against overwriting)", bits[ADDS] - bits[OVERWRITES]);
-    if (bits[DECAYS] > bits[ADDS] + clear_bits && r[DECAYS].hits < r[ADDS].hits)
-        printf(";\n  decay forgets (%+.2f against adding)", bits[DECAYS] - bits[ADDS]);
+    if (bits[AVERAGES] > bits[OVERWRITES] + clear_bits && r[AVERAGES].hits < r[OVERWRITES].hits)
+        printf("; a plain average blurs (%+.2f\n  against overwriting)",
+               bits[AVERAGES] - bits[OVERWRITES]);
+    if (bits[SHARPER] < bits[AVERAGES] - clear_bits && r[SHARPER].hits > r[AVERAGES].hits)
+        printf(", sharper features help it (%+.2f)", bits[SHARPER] - bits[AVERAGES]);
     printf(".\n\n");
 }
 

@@ -28,10 +28,10 @@
  *
  * CONTENTS (search for the tag)
  *
- *     [LA-1]  MANUAL              [LA-4]  INSTRUCTION SETS    [LA-8]   DISPATCH
- *     [LA-2]  DECLARATIONS        [LA-5]  VECTOR LAYER        [LA-9]   PUBLIC FUNCTIONS
- *     [LA-3]  IMPLEMENTATION      [LA-6]  PRIMITIVES          [LA-10]  REFERENCES, LICENCE
- *                                 [LA-7]  ENGINE
+ *     [LA-0]  QUICK START         [LA-4]  INSTRUCTION SETS    [LA-8]   DISPATCH
+ *     [LA-1]  MANUAL              [LA-5]  VECTOR LAYER        [LA-9]   PUBLIC FUNCTIONS
+ *     [LA-2]  DECLARATIONS        [LA-6]  PRIMITIVES          [LA-10]  REFERENCES, LICENCE
+ *     [LA-3]  IMPLEMENTATION      [LA-7]  ENGINE
  *
  * ================================================================================================
  * [LA-1] MANUAL
@@ -401,9 +401,9 @@ LA_DEF la_status la_lightning_log_decay(float *log_decay, int64_t count, int64_t
  * orthogonal in blocks of dim_k rows, each with the length of an independent normal row
  * (LA_ORTHOGONAL) or sqrt(dim_k) (LA_ORTHOGONAL_SPHERE). The generator is splitmix64 from `seed`;
  * a uniform number is the upper 53 bits, plus 1/2, times 2^-53, the same on every platform; two
- * of them make two normal numbers by Box and Muller (cosine first) in double, row by row.
- * Orthogonal rows are such rows orthogonalised one after the other; their lengths are those of a
- * further dim_k normal numbers each. arXiv 2009.14794, section 3. */
+ * of them make two normal numbers by Box and Muller (cosine first) in double; each row begins with
+ * a new pair. Orthogonal rows are such rows orthogonalised one after the other; their lengths are
+ * those of a further dim_k normal numbers each. arXiv 2009.14794, section 3. */
 LA_DEF la_status la_favor_projection(float *projection, int64_t features, int64_t dim_k, int kind,
                                      uint64_t seed);
 
@@ -654,6 +654,7 @@ static void lai_check_layer(lai_check *c, const la_layer *l) {
              "feature");
     lai_fail(c, l->normalised && l->write == LA_WRITE_DELTA, LA_E_UNSUPPORTED, "normalised");
     lai_check_features(c, l);
+    if (c->status != LA_OK) return;
     lai_fail(c, lai_muladd(lai_head_floats(l), l->heads, 0) > PTRDIFF_MAX / 16, LA_E_OVERFLOW,
              "dim_v");
 }
@@ -837,8 +838,8 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* From how many tokens on LA_AUTO takes the chunkwise form: as few as repay copying the state in and
- * out, measured for dk = dv = 64 and 128. */
+/* From how many tokens on LA_AUTO takes the chunkwise form: as few as repay copying the state in
+ * and out, measured for dk = dv = 64 and 128. */
 static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens) {
     const int64_t crossover = layer->state_layout == LA_VK ? 10 : 6;
     if (call->form != LA_AUTO) return call->form;
@@ -989,9 +990,9 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 /* ================================================================================================
  * [LA-4] INSTRUCTION SETS
  *
- * The passes [LA-5] to [LA-7] are compiled once per instruction set: the file includes itself
- * inside a target region, so plain `cc` builds the fast kernels and a debugger can step through
- * them. The scalar pass follows in place.
+ * VECTOR LAYER, PRIMITIVES and ENGINE are compiled once per instruction set: the file includes
+ * itself inside a target region, so plain `cc` builds the fast kernels and a debugger can step
+ * through them. The scalar pass follows in place.
  * ============================================================================================== */
 
 #define LAI_PASS_SCALAR 1
@@ -1050,7 +1051,8 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 
 #define LAI_NAME(x) LAI_PASTE(LAI_SUFFIX, x)
 
-/* The names of a pass: lai_x stands for lai_avx2_x, lai_scalar_x, .. until the end of [LA-7]. */
+/* The names of a pass: lai_x stands for lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE.
+ */
 #define lai_r                 LAI_NAME(r)
 #define lai_lanes             LAI_NAME(lanes)
 #define lai_r_pow2            LAI_NAME(r_pow2)
@@ -1125,6 +1127,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_pack_projection   LAI_NAME(pack_projection)
 #define lai_favor_relu        LAI_NAME(favor_relu)
 #define lai_largest           LAI_NAME(largest)
+#define lai_square            LAI_NAME(square)
 #define lai_favor_exp         LAI_NAME(favor_exp)
 #define lai_mapped            LAI_NAME(mapped)
 #define lai_stream            LAI_NAME(stream)
@@ -1350,9 +1353,11 @@ typedef struct lai_r {
 /* a function of registers x, y, z in terms of their lanes i */
 #define LAI_BY_LANE(name, parameters, expression)                                                  \
     LAI_INLINE lai_r name parameters {                                                             \
+        float lanes[4];                                                                            \
         lai_r r;                                                                                   \
         int i;                                                                                     \
-        for (i = 0; i < 4; ++i) LAI_LANE(r, i) = (expression);                                     \
+        for (i = 0; i < 4; ++i) lanes[i] = (expression);                                           \
+        memcpy(&r, lanes, sizeof r);                                                               \
         return r;                                                                                  \
     }
 #define LAI_X LAI_LANE(x, i)
@@ -1606,14 +1611,15 @@ LAI_INLINE void lai_read2(const float *M, int64_t stride, const float *c, int64_
     *yb = lai_add(b0, b1);
 }
 
-/* Six tokens times 16 columns of a panel [n][16], each sum in its own register: y[t] = sum of
+/* Six tokens times 16 columns of a panel [n][16], each sum in its own register: y[t] += sum of
  * x[t][i] P[i]. The tile of the projections: 12 multiply-adds for two loads and six broadcasts on
  * AVX2. */
-LAI_INLINE void lai_tile6(const float *const x[6], const float *P, int64_t n, lai_v y[6]) {
+LAI_INLINE void lai_tile6(const float *const x[6], int64_t first, const float *P, int64_t n,
+                          float y[6][16]) {
     lai_v a = lai_zero(), b = a, c = a, d = a, e = a, f = a;
     int64_t i;
-    for (i = 0; i < n; ++i) {
-        const lai_v p = lai_load(P + 16 * i);
+    for (i = first; i < first + n; ++i, P += 16) {
+        const lai_v p = lai_load(P);
         a = lai_fma1(x[0][i], p, a);
         b = lai_fma1(x[1][i], p, b);
         c = lai_fma1(x[2][i], p, c);
@@ -1621,7 +1627,12 @@ LAI_INLINE void lai_tile6(const float *const x[6], const float *P, int64_t n, la
         e = lai_fma1(x[4][i], p, e);
         f = lai_fma1(x[5][i], p, f);
     }
-    y[0] = a, y[1] = b, y[2] = c, y[3] = d, y[4] = e, y[5] = f;
+    lai_store(y[0], lai_add(lai_load(y[0]), a));
+    lai_store(y[1], lai_add(lai_load(y[1]), b));
+    lai_store(y[2], lai_add(lai_load(y[2]), c));
+    lai_store(y[3], lai_add(lai_load(y[3]), d));
+    lai_store(y[4], lai_add(lai_load(y[4]), e));
+    lai_store(y[5], lai_add(lai_load(y[5]), f));
 }
 
 /* s[j] = S[j] . x for four rows */
@@ -1776,20 +1787,22 @@ static void lai_map_cosine(const lai_head *h, float *y, const float *x, float no
     }
 }
 
-/* y[t][j] = w_j . x_t for all m rows of the projection: six tokens at a time on packed panels, or
- * row by row where nothing is packed, which pays for single tokens */
+/* y[t][j] = w_j . x_t for all m rows of the projection: six tokens at a time on packed panels, in
+ * sums of 32 (one long sum would lose what exp then makes visible), or row by row where nothing
+ * is packed, which pays for single tokens */
 static void lai_project(const lai_head *h, const float *panels, float *y, int64_t y_step,
                         lai_rows x, int64_t count) {
     const int64_t n = h->dim_k, m = h->layer->features;
     int64_t t, i, j;
     for (t = 0; panels && t < count; t += 6)
         for (j = 0; j < m; j += 16) {
+            float sums[6][16] = {{0.0f}};
             const float *rows[6];
-            lai_v sums[6];
             for (i = 0; i < 6; ++i) rows[i] = x.at + LAI_MIN(t + i, count - 1) * x.step;
-            lai_tile6(rows, panels + j * n, n, sums);
+            for (i = 0; i < n; i += 32)
+                lai_tile6(rows, i, panels + j * n + 16 * i, LAI_MIN(32, n - i), sums);
             for (i = 0; i < LAI_MIN(6, count - t); ++i)
-                lai_store_n(y + (t + i) * y_step + j, sums[i], m - j);
+                lai_store_n(y + (t + i) * y_step + j, lai_load(sums[i]), m - j);
         }
     for (t = 0; !panels && t < count; ++t)
         for (j = 0; j < m; j += 4) {
@@ -1837,6 +1850,21 @@ static float lai_largest(const float *y, int64_t n, int absolute) {
     return top;
 }
 
+/* |x|^2, the lanes' sums added in double */
+static double lai_square(const float *x, int64_t n) {
+    lai_v sum = lai_zero();
+    double square = 0.0;
+    float lanes[16];
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const lai_v v = lai_load_n(x + i, n - i);
+        sum = lai_fma(v, v, sum);
+    }
+    lai_store(lanes, sum);
+    for (i = 0; i < 16; ++i) square += (double)lanes[i];
+    return square;
+}
+
 /* Exponential features of one row: y has its m projections and gets c (exp(+-w . y - |y|^2 / 2 -
  * max) + feature_eps exp(-max)), where *maximum, of all exponents so far, grows by this row's. */
 static void lai_favor_exp(const lai_head *h, float *y, const float *x, float norm, float *maximum) {
@@ -1844,19 +1872,22 @@ static void lai_favor_exp(const lai_head *h, float *y, const float *x, float nor
     const int both = h->layer->favor_kernel == LA_FAVOR_HYPERBOLIC;
     const double scale = (double)h->layer->scale * (double)norm * (double)norm;
     const double eps = (double)h->layer->feature_eps;
-    const double half = 0.5 * scale * (double)lai_dot(x, x, h->dim_k);
+    const double half = 0.5 * scale * lai_square(x, h->dim_k);
     const double top = sqrt(scale) * (double)lai_largest(y, m, both) - half;
     const lai_v root = lai_set((float)sqrt(scale)), c = lai_set(1.0f / sqrtf((float)h->features));
-    lai_v shift, low;
+    double left;
+    lai_v shift, rest, low;
     int64_t i;
     if (top > (double)*maximum) *maximum = (float)top;
     if (eps > 0.0 && log(eps) > (double)*maximum) *maximum = (float)log(eps);
-    shift = lai_set((float)(-half - (double)*maximum));
+    left = -half - (double)*maximum;
+    shift = lai_set((float)left);
+    rest = lai_set(fabs(left) < 1e30 ? (float)(left - (double)(float)left) : 0.0f);
     low = lai_set(eps > 0.0 ? (float)(eps * exp(-(double)*maximum)) : 0.0f);
     for (i = 0; i < m; i += 16) {
         const lai_v e = lai_load_n(y + i, m - i);
-        const lai_v plus = lai_exp(lai_fma(e, root, shift), lai_zero());
-        const lai_v minus = lai_exp(lai_fnma(e, root, shift), lai_zero());
+        const lai_v plus = lai_exp(lai_fma(e, root, shift), rest);
+        const lai_v minus = lai_exp(lai_fnma(e, root, shift), rest);
         lai_store_n(y + i, lai_mul(c, lai_add(plus, low)), m - i);
         if (both) lai_store_n(y + m + i, lai_mul(c, lai_add(minus, low)), m - i);
     }
@@ -3169,6 +3200,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_pack_projection
 #undef lai_favor_relu
 #undef lai_largest
+#undef lai_square
 #undef lai_favor_exp
 #undef lai_mapped
 #undef lai_stream
