@@ -27,8 +27,8 @@ SCRIPTS = $(wildcard .ci/run tests/*.sh tests/*/*.sh)
 SOURCES = $(wildcard include/*.h examples/*.[ch] examples/*.cpp bench/*.[ch] \
 	tests/*.[ch] tests/*/*.[ch])
 
-VALGRIND_TESTS = promise_3_divisible_no promise_4_independent_of_what promise_5 input_good input_over \
-	helpers
+VALGRIND_TESTS = promise_3_divisible_no promise_4_independent_of_what promise_5 input_good \
+	input_over helpers
 RUN_attend = --variant gated-deltanet --scale 0.22360679774997896 \
 	$(foreach x,q k v beta,--$(x) tests/golden/gdn_02/$(x).npy) \
 	--log-decay tests/golden/gdn_02/g.npy --state-in tests/golden/gdn_02/S0.npy \

@@ -73,7 +73,7 @@ int main() {
         got.insert(got.end(), out.begin(), out.end());
     }
     for (size_t i = 0; i < want.size(); ++i) worst = std::fmax(worst, std::fabs(got[i] - want[i]));
-    std::printf("%zu tokens at once and as %zu + %zu single ones: largest difference %.1e\n", tokens,
-                prompt, tokens - prompt, static_cast<double>(worst));
+    std::printf("%zu tokens at once and as %zu + %zu single ones: largest difference %.1e\n",
+                tokens, prompt, tokens - prompt, static_cast<double>(worst));
     return got.size() == want.size() && worst < 1e-3f ? 0 : 1;
 }

@@ -98,8 +98,8 @@ int main(void) {
     fill(v[0][0], TOKENS * HEADS * VALUE, -1, 1);
     fill(gates[0], TOKENS * HEADS, -0.2f, 0);
     fill(beta[0], TOKENS * HEADS, 0, 1);
-    printf("gated-deltanet, %d tokens in one call; and in chunks of %d, the state of %lu KiB through\n"
-           "a file after %d tokens, the others one by one:\n",
+    printf("gated-deltanet, %d tokens in one call; and in chunks of %d, the state of %lu KiB\n"
+           "through a file after %d tokens, the others one by one:\n",
            TOKENS, CHUNK, (unsigned long)sizeof state / 1024, PROMPT);
     compare("recurrent", LA_RECURRENT, 0);
     compare("chunkwise", LA_CHUNKWISE, 1e-5);

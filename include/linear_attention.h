@@ -1615,7 +1615,7 @@ LAI_INLINE void lai_read2(const float *M, int64_t stride, const float *c, int64_
  * x[t][i] P[i]. The tile of the projections: 12 multiply-adds for two loads and six broadcasts on
  * AVX2. */
 LAI_INLINE void lai_tile6(const float *const x[6], int64_t first, const float *P, int64_t n,
-                          float y[6][16]) {
+                          float *const y[6]) {
     lai_v a = lai_zero(), b = a, c = a, d = a, e = a, f = a;
     int64_t i;
     for (i = first; i < first + n; ++i, P += 16) {
@@ -1788,21 +1788,24 @@ static void lai_map_cosine(const lai_head *h, float *y, const float *x, float no
 }
 
 /* y[t][j] = w_j . x_t for all m rows of the projection: six tokens at a time on packed panels, in
- * sums of 32 (one long sum would lose what exp then makes visible), or row by row where nothing
- * is packed, which pays for single tokens */
+ * sums of 32 (one long sum would lose what exp then makes visible), or row by row where nothing is
+ * packed, which pays for single tokens */
 static void lai_project(const lai_head *h, const float *panels, float *y, int64_t y_step,
                         lai_rows x, int64_t count) {
     const int64_t n = h->dim_k, m = h->layer->features;
     int64_t t, i, j;
     for (t = 0; panels && t < count; t += 6)
         for (j = 0; j < m; j += 16) {
-            float sums[6][16] = {{0.0f}};
+            float spare[16], *to[6];
             const float *rows[6];
-            for (i = 0; i < 6; ++i) rows[i] = x.at + LAI_MIN(t + i, count - 1) * x.step;
+            for (i = 0; i < 6;
+                 ++i) { /* tokens that do not exist repeat the last one, to no effect */
+                rows[i] = x.at + LAI_MIN(t + i, count - 1) * x.step;
+                to[i] = t + i < count ? y + (t + i) * y_step + j : spare;
+                lai_store(to[i], lai_zero());
+            }
             for (i = 0; i < n; i += 32)
-                lai_tile6(rows, i, panels + j * n + 16 * i, LAI_MIN(32, n - i), sums);
-            for (i = 0; i < LAI_MIN(6, count - t); ++i)
-                lai_store_n(y + (t + i) * y_step + j, lai_load(sums[i]), m - j);
+                lai_tile6(rows, i, panels + j * n + 16 * i, LAI_MIN(32, n - i), to);
         }
     for (t = 0; !panels && t < count; ++t)
         for (j = 0; j < m; j += 4) {

@@ -377,7 +377,7 @@ test_options() {
         done
         refused 'two lengths for one sequence' --lengths $gdn --lengths $i/heads.npy
         for horizon in 0 -1 nan inf x 1e16; do
-            refused "a horizon of $horizon" --horizon ${cosformer%--horizon*} --horizon $horizon $one
+            refused "a horizon of $horizon" --horizon --variant cosformer --horizon $horizon $one
         done
         refused 'a position behind the horizon' --position $cosformer --position 2
         refused 'a position that is negative' --position $cosformer --position -1
