@@ -65,7 +65,7 @@ all: $(PROGRAMS) ## Build the examples and the bench (the default)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
 
-test: $(EXAMPLES) $(BUILD)/tests ## Run the tests; the last line says: N passed, N failed
+test: $(BUILD)/attend $(BUILD)/text_memory $(BUILD)/tests ## Run the tests; the last line says: N passed, N failed
 	@{
 		$(BUILD)/tests $(TEST_OPTIONS) || echo "failed: $(BUILD)/tests, status $$?"
 		for script in $(wildcard tests/programs.sh); do

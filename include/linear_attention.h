@@ -1943,8 +1943,8 @@ static void lai_map_rows(const lai_head *h, lai_stream *s, float *y, lai_rows x,
 
 /* Features of `count` tokens from t on, of the keys, the queries or both. The identity is the
  * input itself; anything else goes to scratch. */
-static void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t count, int keys,
-                    int queries, lai_mapped *y) {
+LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t count, int keys,
+                          int queries, lai_mapped *y) {
     const int64_t rows = LAI_ROUND16(h->features);
     float *at = s->scratch;
     int64_t m;
@@ -2101,8 +2101,8 @@ typedef struct lai_pairs {
     lai_pair_info *info;
     lai_pair_query *query;
     lai_stream stream;
-    int64_t rows, count;
-    double log_scale; /* ln G of one decay for all rows */
+    int64_t rows, count, queries; /* queries: h->queries, or 0 to absorb keys only */
+    double log_scale;             /* ln G of one decay for all rows */
 } lai_pairs;
 
 /* the gate of token t, with what FAVOR+ rescales by; 0 beyond the end */
@@ -2113,8 +2113,8 @@ static double lai_gate(const lai_head *h, const lai_mapped *y, int64_t i, int64_
                                       : 0.0);
 }
 
-static void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_mapped *y, float before,
-                            int64_t first, int64_t end) {
+LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_mapped *y,
+                                  float before, int64_t first, int64_t end) {
     float *x = c->room, *lo = x + 3 * LAI_RING, *e = lo + 3 * LAI_RING;
     int deep[3 * LAI_RING], j;
     int64_t p;
@@ -2184,16 +2184,16 @@ static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const
 
 /* Coefficients of a pair under one decay for all rows: plain features; z is held like S. info->kk
  * holds B before and B (k_b . k_a) after. */
-static void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                            int64_t at, const lai_pair_rows *x) {
+LAI_NOINLINE void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                                  int64_t at, const lai_pair_rows *x) {
     const int64_t slot = p % LAI_RING, n = h->features;
     lai_pair_info *info = c->info + slot;
     const float B = info->kk, wa = info->write[0] * info->write_late;
     float *K = c->K + slot * 2 * c->rows, s[4];
     int64_t m, i;
-    for (m = 0; m == 0 || m < h->queries; ++m) {
+    for (m = 0; m == 0 || m < c->queries; ++m) {
         const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
-        float *Q = c->Q + (slot * h->queries + m) * 2 * c->rows;
+        float *Q = c->Q + (slot * c->queries + m) * 2 * c->rows;
         lai_v aa = lai_zero(), ba = aa, bb = aa, kk = aa;
         lai_pair_dots dots;
         for (i = 0; i < n; i += 16) {
@@ -2211,8 +2211,8 @@ static void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y
         dots.za = h->normalised ? lai_dot(qa, c->z, n) : 0.0f;
         dots.zb = h->normalised ? lai_dot(qb, c->z, n) : 0.0f;
         info->kk = s[3] * B;
-        if (h->queries > 0)
-            lai_finish_query(h, info, y, at, m, B, &dots, c->query + slot * h->queries + m);
+        if (c->queries > 0)
+            lai_finish_query(h, info, y, at, m, B, &dots, c->query + slot * c->queries + m);
     }
     for (i = 0; h->normalised && i < n; i += 16) {
         lai_v z = lai_load(c->z + i);
@@ -2291,8 +2291,8 @@ static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const
     info->kk = lai_sum(kk);
 }
 
-static void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                          int64_t at, const lai_pair_rows *x, float *decays) {
+LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                                int64_t at, const lai_pair_rows *x, float *decays) {
     const int64_t slot = p % LAI_RING, n = h->features;
     lai_pair_info *info = c->info + slot;
     const float *K = c->K + slot * 2 * c->rows, *rho = c->rho + slot * c->rows;
@@ -2301,9 +2301,9 @@ static void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, 
     info->read[0] = info->read[1] = info->late[0] = info->late[1] = 1.0f;
     info->write[0] = info->write[1] = info->write_late = 1.0f;
     lai_pair_wide_keys(h, c, p, x, decays);
-    for (m = 0; m < h->queries; ++m) {
+    for (m = 0; m < c->queries; ++m) {
         const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
-        float *Q = c->Q + (slot * h->queries + m) * 2 * c->rows;
+        float *Q = c->Q + (slot * c->queries + m) * 2 * c->rows;
         lai_v aa = lai_zero(), ba = aa, bb = aa, za = aa, zb = aa;
         lai_pair_dots dots;
         for (i = 0; i < n; i += 16) {
@@ -2323,7 +2323,7 @@ static void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, 
         lai_sum4(s, aa, ba, bb, za);
         dots.aa = s[0], dots.ba = s[1], dots.bb = s[2], dots.za = s[3];
         dots.zb = h->normalised ? lai_sum(zb) : 0.0f;
-        lai_finish_query(h, info, y, at, m, 1.0f, &dots, c->query + slot * h->queries + m);
+        lai_finish_query(h, info, y, at, m, 1.0f, &dots, c->query + slot * c->queries + m);
     }
     for (i = 0; h->normalised && i < n; ++i)
         c->z[i] = c->z[i] * (info->rescale ? rho[i] : 1.0f) + (K[2 * i] + K[2 * i + 1]);
@@ -2335,7 +2335,7 @@ static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, in
     lai_mapped y;
     int64_t p;
     if (first == end) return;
-    lai_map(h, &c->stream, 2 * first, count, 1, h->queries > 0, &y);
+    lai_map(h, &c->stream, 2 * first, count, 1, c->queries > 0, &y);
     if (!h->decay_wide) lai_pair_decays(h, c, &y, before, first, end);
     for (p = first; p < end; ++p) {
         const int64_t i = 2 * (p - first);
@@ -2343,8 +2343,8 @@ static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, in
         lai_pair_rows x;
         x.ka = y.k.at + i * y.k.step;
         x.kb = both ? x.ka + y.k.step : c->zeros;
-        x.qa = h->queries > 0 ? y.q.at + i * y.q.step : c->zeros;
-        x.qb = h->queries > 0 && both ? x.qa + y.q.step : c->zeros;
+        x.qa = c->queries > 0 ? y.q.at + i * y.q.step : c->zeros;
+        x.qb = c->queries > 0 && both ? x.qa + y.q.step : c->zeros;
         x.qa_next = y.q_next;
         x.qb_next = both ? y.q_next : 0;
         if (h->decay_wide)
@@ -2369,10 +2369,10 @@ static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_
                   t = 2 * p;
     int i;
     x->info = c->info + slot;
-    x->query = c->query + slot * h->queries;
+    x->query = c->query + slot * c->queries;
     x->K = c->K + slot * 2 * c->rows;
     x->R = c->R + next * 2 * c->rows;
-    x->Q = h->queries > 0 ? c->Q + slot * h->queries * 2 * c->rows : x->K;
+    x->Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->K;
     x->rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
     x->tokens = t + 1 < h->keys ? 2 : 1;
     for (i = 0; i < x->tokens; ++i) {
@@ -2430,25 +2430,26 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, lai_pairs *c, const lai_pair_v
     lai_v ua, ub, oa, ob;
     int64_t m;
     lai_pair_values(h, x, r, column, cols, &ua, &ub);
-    for (m = 1; m < h->queries; ++m) {
+    for (m = 1; m < c->queries; ++m) {
         lai_read2(S, 16, x->Q + m * 2 * c->rows, 2, n, &oa, &ob);
         lai_pair_output(h, x, m, column, cols, oa, ob, ua, ub);
     }
     lai_store(u, lai_mul(lai_mul(ua, lai_set(info->write[0])), lai_set(info->write_late)));
     lai_store(u + 16, lai_mul(ub, lai_set(info->write[1])));
     lai_pair_passes[h->delta][info->rescale](S, n, x->Q, x->K, x->R, x->rho, u, o, r);
-    if (h->queries > 0)
+    if (c->queries > 0)
         lai_pair_output(h, x, 0, column, cols, lai_load(o), lai_load(o + 16), ua, ub);
 }
 
 /* What later steps will read and write, asked for evenly: rows are short and far apart, so hardware
  * does not foresee them. q and k a ring ahead; v and out two pairs ahead and no more, since rows
  * whose distance is a power of two share few sets of L1 (four pairs ahead cost 10 to 30 %). */
-LAI_INLINE void lai_pair_prefetch(const lai_head *h, int64_t t, int64_t column, int64_t share) {
+LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, int64_t t, int64_t column,
+                                  int64_t share) {
     const int64_t soon = t + 4, later = t + 2 * LAI_RING, last = h->keys - 1;
     const float *v = h->v.at + soon * h->v.step + column;
     const float *k = h->k.at + later * h->k.step, *q = h->q.at + later * h->q.step;
-    const float *out = h->queries > 0 ? h->out + soon * h->out_step + column : v;
+    const float *out = c->queries > 0 ? h->out + soon * h->out_step + column : v;
     int64_t i;
     for (i = 0; soon < last && i < share; i += 16) {
         LAI_PREFETCH(v + i);
@@ -2475,7 +2476,7 @@ static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64
             const int64_t stop = LAI_MIN(group + 32, last);
             lai_pair_view x;
             lai_view_pair(h, c, p, &x);
-            lai_pair_prefetch(h, 2 * p, group, stop - group);
+            lai_pair_prefetch(h, c, 2 * p, group, stop - group);
             for (column = group; column < stop; column += 16)
                 lai_pair_panel(h, c, &x, column, LAI_MIN(stop - column, 16));
         }
@@ -2538,6 +2539,7 @@ static void lai_absorb_pairs(const lai_head *h, lai_pairs *c) {
 
 static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
     float *scratch = lai_layout_pairs(h, c);
+    c->queries = h->queries;
     c->count = (h->keys + 1) / 2;
     c->log_scale = 0.0;
     lai_begin_stream(h, &c->stream, scratch,
@@ -2587,12 +2589,11 @@ static void lai_read_pair(const lai_head *h, lai_pairs *c, const lai_mapped *y, 
 }
 
 LAI_NOINLINE void lai_run_bidirectional(const lai_head *h) {
-    lai_head keys = *h;
     lai_pairs c;
     int64_t t, i, m, count;
-    keys.queries = 0;
     lai_begin_pairs(h, &c);
-    lai_absorb_pairs(&keys, &c);
+    c.queries = 0;
+    lai_absorb_pairs(h, &c);
     lai_end_pairs(h, &c);
     for (t = 0; t < h->tokens; t += count) {
         lai_mapped y;
