@@ -1796,7 +1796,7 @@ static void lai_project(const lai_head *h, const float *panels, float *y, int64_
     int64_t t, i, j;
     for (t = 0; panels && t < count; t += 6)
         for (j = 0; j < m; j += 16) {
-            float spare[16], *to[6];
+            float spare[16] = {0.0f}, *to[6];
             const float *rows[6];
             for (i = 0; i < 6;
                  ++i) { /* tokens that do not exist repeat the last one, to no effect */

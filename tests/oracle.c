@@ -341,7 +341,7 @@ int way_number(int i, Way *way) {
     static const int64_t chunks[] = {0, 1, 2, 3, 7, 16, 64, 1000};
     static const int forms[] = {LA_AUTO, LA_PARALLEL, LA_RECURRENT};
     const int others = 3, ways = 3 + 8;
-    int form = i % ways;
+    int form = (i = thinned(i)) % ways;
     way->form = form < others ? forms[form] : LA_CHUNKWISE;
     way->chunk = form < others ? 0 : chunks[form - others];
     way->threads = 1;

@@ -36,7 +36,7 @@ static int64_t state_place(const la_layer *layer, int64_t i) {
 }
 
 static void set_example(const Example *example, int layout, la_layer *layer, la_call *call) {
-    int64_t T = example->T, keys = example->T;
+    int64_t T = example->T, keys = T;
     la_layer_init(layer, example->variant, 1, example->dk, example->dv);
     layer->state_layout = layout;
     layer->write = example->write;

@@ -781,6 +781,7 @@ static void check_slopes(int64_t heads, int64_t first, int64_t count, int64_t la
     double factor = layers <= 1 ? 1 : 1 - (double)layer / (double)(layers - 1) + 1e-5;
     float g[130];
     int64_t h;
+    /* cppcheck-suppress negativeIndex */
     g[count] = 7;
     CHECK(la_lightning_log_decay(g, count, first, heads, layer, layers) == LA_OK, "%d heads",
           (int)heads);

@@ -45,7 +45,8 @@ static long double sum_of(long double x, long double y, long double z) {
 static long double gate_of(float a, float A_log, float dt_bias) {
     long double x = (long double)a + (long double)dt_bias;
     if (x < -50) {
-        return -expl(sum_of(A_log, a, dt_bias)); /* softplus(x) = e^x (1 - e^x / 2 ...) */
+        /* softplus(x) = e^x (1 - e^x / 2 ...) */
+        return -expl(sum_of((long double)A_log, (long double)a, (long double)dt_bias));
     }
     return -expl((long double)A_log + logl(x > 0 ? x + log1pl(expl(-x)) : log1pl(expl(x))));
 }
