@@ -691,25 +691,25 @@ TEST(input_any_bits) {
     CHECK(refused > 1000, "only %d were refused", refused);
 }
 
-/* What only FAVOR+ has may lie about in another layer: it is not read, and nothing is packed from it. */
+/* What only FAVOR+ has may lie about in another layer: nothing is packed from it. */
 TEST(input_settings_of_other_variants_are_not_used) {
-    enum { T = 40, D = 16, ROOM = 1 << 20 };
-    static float x[T * D], out[2][T * D], projection[4 * D];
+    enum { TOKENS = 40, D = 16, ROOM = 1 << 20 };
+    static float x[TOKENS * D], out[2][TOKENS * D], projection[4 * D];
     static unsigned char workspace[ROOM];
     la_layer layer;
     la_call call;
     size_t i, size;
     int n;
-    for (i = 0; i < T * D; i++) {
+    for (i = 0; i < TOKENS * D; i++) {
         x[i] = (float)(i % 7) - 3;
     }
     for (n = 0; n < 2; n++) {
         CHECK(la_layer_init(&layer, LA_ELU, 1, D, D) == LA_OK, "layer");
         layer.projection = n ? projection : NULL;
         layer.features = n ? 1 << 19 : 0;
-        CHECK(la_call_init(&call, &layer, 1, T) == LA_OK, "call");
-        call.q = call.k = call.v = la_bthd(x, T, 1, D);
-        call.out = la_bthd_out(out[n], T, 1, D);
+        CHECK(la_call_init(&call, &layer, 1, TOKENS) == LA_OK, "call");
+        call.q = call.k = call.v = la_bthd(x, TOKENS, 1, D);
+        call.out = la_bthd_out(out[n], TOKENS, 1, D);
         call.form = LA_CHUNKWISE;
         size = la_workspace_size(&layer, &call);
         CHECK(size > 0 && size < ROOM, "%zu bytes", size);
