@@ -95,8 +95,8 @@
  *     q             [B][T][Hq][dk]
  *     k, v          [B][S][Hk][dk], [B][S][H][dv]; H states a sequence, S = T unless bidirectional
  *     out           [B][T][max(H, Hq)][dv]
- *     log_decay     width 1 ([B][S][H], or [H] by la_per_head) or dk (a gate per channel, where
- *                   r = dk); the natural logarithm, -inf .. 0
+ *     log_decay     width 1 ([B][S][H], or [H] by la_per_head) or dk (a gate per channel; not
+ *                   for cosine and random features); the natural logarithm, -inf .. 0
  *     beta          width 1 ([B][S][H]) or dv ([B][S][H][dv]), after the sigmoid, usually 0 .. 2;
  *                   absent = 1
  *     lengths       [B]: tokens of each sequence; rows beyond are neither read nor written
@@ -105,7 +105,8 @@
  * grow and NaN gates poison their head from that token on: neither is an error.
  *
  * BIDIRECTIONAL (layer.bidirectional, for normalised layers): all keys for all queries, in every
- * form alike. call.keys may differ from call.tokens, and key_lengths [B] says how many are there.
+ * form alike. Decay, if any, runs along the keys, and every query reads the final state. call.keys
+ * may differ from call.tokens, and key_lengths [B] says how many are there.
  * With keys = 0 it queries the state that state_in holds.
  *
  * HEADS. Hk divides H; Hq divides H or is a multiple of it. State h uses key head floor(h Hk / H)
@@ -141,8 +142,8 @@
  *
  * MEMORY. No heap: the caller brings a workspace of la_workspace_size bytes per thread. That of the
  * recurrent and chunkwise forms (and LA_AUTO) does not grow with batch or tokens. At most 4 KiB of
- * stack at -O2. Outputs may not overlap inputs, each other or the workspace, but for
- * state_out == state_in.
+ * stack at -O2. Outputs may not overlap inputs, each other or the workspace, by the ranges of
+ * addresses that they span, but for state_out == state_in.
  *
  * THREADS. The library owns none. A call with thread_count = n is made by n threads, each with its
  * own thread_index 0 .. n - 1 and its own workspace, all else alike; they need no order, no lock.
@@ -156,7 +157,8 @@
  * la_forward_openmp is that, compiled in with -fopenmp. Different calls may run at the same time.
  *
  * ERRORS. Everything is checked before anything is written: an error means that nothing was.
- * la_check names the field. T = 0 is no error; it hands the state through.
+ * la_check names the field. T = 0 is no error; it hands the state through (FAVOR+ with its maximum
+ * as -inf where z is all 0).
  *
  * SIMD. Plain `cc -O2` builds the AVX2+FMA kernels (x86) or the NEON kernels (aarch64) next to the
  * portable ones; the processor chooses at run time, call.isa can. Floating-point control bits are
@@ -346,7 +348,8 @@ typedef struct la_plan {
 
 /* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2.
  * What cosFormer (horizon) and FAVOR+ (projection, features) need besides is the caller's to set.
- * Returns LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each 1 .. 2^20. */
+ * Returns LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each 1 .. 2^20; the struct is
+ * then one that every function refuses. The same goes for la_call_init. */
 LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t heads, int64_t dim_k,
                                int64_t dim_v);
 
@@ -519,7 +522,7 @@ static const struct {
     {LA_OK, "success"},
     {LA_E_NULL, "a required pointer is null"},
     {LA_E_STRUCT, "struct_size is not this version's: use the initialiser"},
-    {LA_E_VARIANT, "no such variant, or no such combination of axes"},
+    {LA_E_VARIANT, "no such variant, or no such axis"},
     {LA_E_SIZE, "a size is negative, zero where it may not be, or absurd"},
     {LA_E_OVERFLOW, "sizes or strides whose product does not fit the address space"},
     {LA_E_HEADS, "head counts that do not divide"},
@@ -763,6 +766,8 @@ static void lai_check_options(lai_check *c, const la_layer *layer, const la_call
     else
         lai_check_size(c, call->keys, call->tokens, call->tokens, "keys");
     lai_fail(c, call->key_lengths && !layer->bidirectional, LA_E_UNSUPPORTED, "key_lengths");
+    lai_fail(c, lai_muladd(lai_muladd(call->batch, layer->heads, 0), layer->dim_v, 0) < 0,
+             LA_E_OVERFLOW, "batch");
     lai_fail(c, call->offsets != NULL, LA_E_UNSUPPORTED, "offsets");
     lai_fail(c, call->slots_in != NULL, LA_E_UNSUPPORTED, "slots_in");
     lai_fail(c, call->slots_out != NULL, LA_E_UNSUPPORTED, "slots_out");
@@ -790,13 +795,13 @@ static void lai_check_sequences(lai_check *c, const la_layer *layer, const la_ca
     }
 }
 
-enum { LAI_INPUTS = 7, LAI_OUTPUTS = 3 };
+enum { LAI_INPUTS = 10, LAI_OUTPUTS = 3 };
 
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
                                const lai_range out[LAI_OUTPUTS]) {
     static const char *const names[LAI_OUTPUTS] = {"out", "state_out", "workspace"};
-    const int in_place =
-        call->state_in == call->state_out && call->state_in_stride == call->state_out_stride;
+    const int in_place = call->state_in == call->state_out &&
+                         (call->batch == 1 || call->state_in_stride == call->state_out_stride);
     int i, j;
     for (i = 0; i < LAI_OUTPUTS; ++i) {
         for (j = 0; j < LAI_INPUTS; ++j)
@@ -804,6 +809,15 @@ static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_rang
                 lai_fail(c, lai_overlap(out[i], in[j]), LA_E_OVERLAP, names[i]);
         for (j = 0; j < i; ++j) lai_fail(c, lai_overlap(out[i], out[j]), LA_E_OVERLAP, names[i]);
     }
+}
+
+static lai_range lai_list(const int64_t *list, int64_t count) {
+    lai_range r = {0, 0};
+    if (list) {
+        r.begin = (uintptr_t)list;
+        r.end = r.begin + (uintptr_t)count * sizeof *list;
+    }
+    return r;
 }
 
 static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call *call,
@@ -828,11 +842,16 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
     in[5] = lai_check_state(c, layer, call, call->state_in, call->state_in_stride, "state_in");
     if (layer->feature == LA_FEATURE_FAVOR)
         in[6] = lai_span(c, layer->projection, counts, strides, layer->features * dk, "projection");
+    in[7] = lai_list(call->lengths, b);
+    in[8] = lai_list(call->key_lengths, b);
+    in[9] = lai_list(call->positions, b);
     out[0] = lai_check_out(c, layer, call);
     out[1] = lai_check_state(c, layer, call, call->state_out, call->state_out_stride, "state_out");
     lai_fail(c, call->state_out && call->batch > 1 && lai_abs(call->state_out_stride) < floats,
              LA_E_OVERLAP, "state_out");
-    lai_fail(c, call->log_decay.data && call->log_decay.width > 1 && lai_features(layer) != dk,
+    lai_fail(c,
+             call->log_decay.data && call->log_decay.width > 1 &&
+                 layer->feature != LA_FEATURE_IDENTITY && layer->feature != LA_FEATURE_ELU1,
              LA_E_UNSUPPORTED, "log_decay.width");
 }
 
@@ -852,12 +871,18 @@ static int lai_choose_isa(const la_call *call) {
     return la_isa_available(LA_ISA_AVX2) ? LA_ISA_AVX2 : LA_ISA_SCALAR;
 }
 
+/* the chunk that runs; LA_AUTO never asks for one */
+static int64_t lai_choose_chunk(const la_call *call, int form) {
+    if (form == LA_PARALLEL) return call->tokens;
+    return call->form == LA_AUTO ? 0 : call->chunk;
+}
+
 /* Floats of workspace of a form: an upper bound of how the engine lays it out; -1 where it
  * overflows. */
 static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int form) {
     const int64_t rows = LAI_ROUND16(lai_features(layer)), columns = LAI_ROUND16(layer->dim_v);
     const int64_t more = lai_queries(layer) + 1; /* query heads and the key */
-    const int64_t chunk = form == LA_PARALLEL ? call->tokens : call->chunk;
+    const int64_t chunk = lai_choose_chunk(call, form);
     int64_t floats = lai_muladd(rows, columns, 0);
     if (layer->feature == LA_FEATURE_FAVOR)
         floats = lai_muladd(LAI_ROUND16(layer->features), layer->dim_k, floats);
@@ -893,7 +918,7 @@ static int64_t lai_blocks(const la_layer *layer, const la_call *call) {
     return LAI_MIN(threads, (layer->dim_v + 15) / 16);
 }
 
-static lai_check lai_check_all(const la_layer *layer, const la_call *call) {
+static lai_check lai_check_all(const la_layer *layer, const la_call *call, int64_t slices) {
     lai_check c = {LA_OK, NULL};
     lai_range in[LAI_INPUTS], out[LAI_OUTPUTS];
     size_t bytes;
@@ -909,10 +934,11 @@ static lai_check lai_check_all(const la_layer *layer, const la_call *call) {
     bytes = lai_workspace_bytes(layer, call);
     if (lai_fail(&c, bytes == 0, LA_E_OVERFLOW, "workspace") ||
         lai_fail(&c, !call->workspace, LA_E_NULL, "workspace") ||
-        lai_fail(&c, call->workspace_size < bytes, LA_E_WORKSPACE, "workspace_size"))
+        lai_fail(&c, call->workspace_size / bytes < (size_t)slices, LA_E_WORKSPACE,
+                 "workspace_size"))
         return c;
     out[2].begin = (uintptr_t)call->workspace;
-    out[2].end = out[2].begin + bytes;
+    out[2].end = out[2].begin + bytes * (size_t)slices;
     lai_check_overlaps(&c, call, in, out);
     return c;
 }
@@ -940,6 +966,7 @@ typedef struct lai_head {
     int64_t chunk;          /* 0: the pair pass                                            */
     int64_t position;       /* of the first token                                          */
     int form, layout, delta, normalised, bidirectional;
+    float scale;               /* 1 for FAVOR+, where it is part of the features */
     int decay_wide, beta_wide; /* a number per channel                                     */
     const la_layer *layer;
     const float *projection; /* of this head */
@@ -1051,8 +1078,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 
 #define LAI_NAME(x) LAI_PASTE(LAI_SUFFIX, x)
 
-/* The names of a pass: lai_x stands for lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE.
- */
+/* The names of a pass: lai_x stands for lai_avx2_x, lai_scalar_x, .. until the end of [LA-7]. */
 #define lai_r                 LAI_NAME(r)
 #define lai_lanes             LAI_NAME(lanes)
 #define lai_r_pow2            LAI_NAME(r_pow2)
@@ -1144,7 +1170,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_load_panels       LAI_NAME(load_panels)
 #define lai_store_panels      LAI_NAME(store_panels)
 #define lai_value             LAI_NAME(value)
-#define lai_beta              LAI_NAME(beta)
+#define lai_times_beta        LAI_NAME(times_beta)
 #define lai_output            LAI_NAME(output)
 #define lai_pair_info         LAI_NAME(pair_info)
 #define lai_pair_query        LAI_NAME(pair_query)
@@ -1163,7 +1189,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_prepare_pairs     LAI_NAME(prepare_pairs)
 #define lai_pair_view         LAI_NAME(pair_view)
 #define lai_view_pair         LAI_NAME(view_pair)
-#define lai_times_beta        LAI_NAME(times_beta)
 #define lai_pair_values       LAI_NAME(pair_values)
 #define lai_pair_output       LAI_NAME(pair_output)
 #define lai_pair_panel        LAI_NAME(pair_panel)
@@ -1750,7 +1775,7 @@ static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
     if (mode == LA_L2_OFF) return 1.0f;
     square = (double)lai_dot(x, x, n);
     if (!(square > 1e-30 && square < 1e30))
-        for (square = 0.0, i = 0; i < n; ++i) square += (double)x[i] * (double)x[i];
+        for (square = 0.0, i = 0; i < n; ++i) square = fma((double)x[i], (double)x[i], square);
     if (mode == LA_L2_SUM)
         square = sqrt(square + (double)eps);
     else
@@ -1875,15 +1900,15 @@ static void lai_favor_exp(const lai_head *h, float *y, const float *x, float nor
     const int both = h->layer->favor_kernel == LA_FAVOR_HYPERBOLIC;
     const double scale = (double)h->layer->scale * (double)norm * (double)norm;
     const double eps = (double)h->layer->feature_eps;
-    const double half = 0.5 * scale * lai_square(x, h->dim_k);
-    const double top = sqrt(scale) * (double)lai_largest(y, m, both) - half;
+    const double square = lai_square(x, h->dim_k);
+    const double top = fma(sqrt(scale), (double)lai_largest(y, m, both), -0.5 * scale * square);
     const lai_v root = lai_set((float)sqrt(scale)), c = lai_set(1.0f / sqrtf((float)h->features));
     double left;
     lai_v shift, rest, low;
     int64_t i;
     if (top > (double)*maximum) *maximum = (float)top;
     if (eps > 0.0 && log(eps) > (double)*maximum) *maximum = (float)log(eps);
-    left = -half - (double)*maximum;
+    left = fma(-0.5 * scale, square, -(double)*maximum);
     shift = lai_set((float)left);
     rest = lai_set(fabs(left) < 1e30 ? (float)(left - (double)(float)left) : 0.0f);
     low = lai_set(eps > 0.0 ? (float)(eps * exp(-(double)*maximum)) : 0.0f);
@@ -2055,9 +2080,9 @@ static void lai_store_panels(const lai_head *h, float *panels) {
 LAI_INLINE lai_v lai_value(const lai_head *h, int64_t t, int64_t column, int64_t cols) {
     return lai_load_n(h->v.at + t * h->v.step + column, cols);
 }
-LAI_INLINE lai_v lai_beta(const lai_head *h, int64_t t, int64_t column, int64_t cols) {
-    const float *beta = h->beta.at + t * h->beta.step;
-    return h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta);
+LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, int64_t column,
+                                int64_t cols) {
+    return lai_mul(x, h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta));
 }
 LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_t column) {
     return h->out + query * h->out_next + t * h->out_step + column;
@@ -2162,7 +2187,7 @@ typedef struct lai_pair_dots {
 static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const lai_mapped *y,
                              int64_t i, int64_t m, float B, const lai_pair_dots *s,
                              lai_pair_query *query) {
-    const float scale = h->layer->feature == LA_FEATURE_FAVOR ? 1.0f : h->layer->scale;
+    const float scale = h->scale;
     query->aa = scale * s->aa;
     query->ba = scale * s->ba * B;
     query->bb = scale * s->bb;
@@ -2170,8 +2195,8 @@ static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const
     query->read[1] = scale * info->read[1];
     if (h->normalised) {
         const int second = i + 1 < y->count;
-        const float a = query->read[0] * (s->za * info->late[0]) + query->aa;
-        const float b = query->read[1] * (s->zb * info->late[1]) + query->ba + query->bb;
+        const float a = fmaf(query->read[0], s->za * info->late[0], query->aa);
+        const float b = fmaf(query->read[1], s->zb * info->late[1], query->ba) + query->bb;
         const float ia = lai_inverse(h, a, lai_left_out(h, y, m, i));
         const float ib = second ? lai_inverse(h, b, lai_left_out(h, y, m, i + 1)) : 0.0f;
         query->aa *= ia;
@@ -2326,7 +2351,7 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
         lai_finish_query(h, info, y, at, m, 1.0f, &dots, c->query + slot * c->queries + m);
     }
     for (i = 0; h->normalised && i < n; ++i)
-        c->z[i] = c->z[i] * (info->rescale ? rho[i] : 1.0f) + (K[2 * i] + K[2 * i + 1]);
+        c->z[i] = fmaf(c->z[i], info->rescale ? rho[i] : 1.0f, K[2 * i] + K[2 * i + 1]);
 }
 
 static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
@@ -2378,13 +2403,8 @@ static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_
     for (i = 0; i < x->tokens; ++i) {
         x->v[i] = h->v.at + (t + i) * h->v.step;
         x->beta[i] = h->beta.at + (t + i) * h->beta.step;
-        x->out[i] = h->out + (t + i) * h->out_step;
+        x->out[i] = c->queries > 0 ? lai_output(h, 0, t + i, 0) : NULL;
     }
-}
-
-LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, int64_t column,
-                                int64_t cols) {
-    return lai_mul(x, h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta));
 }
 
 /* what the pair writes into one panel; r is what the state predicts for its keys (delta rules) */
@@ -2447,22 +2467,25 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, lai_pairs *c, const lai_pair_v
 LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, int64_t t, int64_t column,
                                   int64_t share) {
     const int64_t soon = t + 4, later = t + 2 * LAI_RING, last = h->keys - 1;
-    const float *v = h->v.at + soon * h->v.step + column;
-    const float *k = h->k.at + later * h->k.step, *q = h->q.at + later * h->q.step;
-    const float *out = c->queries > 0 ? h->out + soon * h->out_step + column : v;
     int64_t i;
-    for (i = 0; soon < last && i < share; i += 16) {
-        LAI_PREFETCH(v + i);
-        LAI_PREFETCH(v + i + h->v.step);
-        LAI_PREFETCH_WRITE(out + i);
-        LAI_PREFETCH_WRITE(out + i + h->out_step);
+    for (i = column; soon < last && i < column + share; i += 16) {
+        const float *v = h->v.at + soon * h->v.step + i;
+        LAI_PREFETCH(v);
+        LAI_PREFETCH(v + h->v.step);
+        if (c->queries > 0) {
+            LAI_PREFETCH_WRITE(lai_output(h, 0, soon, i));
+            LAI_PREFETCH_WRITE(lai_output(h, 0, soon + 1, i));
+        }
     }
-    if (later >= last) return;
-    for (; column - h->first < h->dim_k && share > 0; share -= 16, column += 16) {
-        LAI_PREFETCH(k + (column - h->first));
-        LAI_PREFETCH(k + h->k.step + (column - h->first));
-        LAI_PREFETCH(q + (column - h->first));
-        LAI_PREFETCH(q + h->q.step + (column - h->first));
+    for (i = column - h->first; later < last && share > 0 && i < h->dim_k; i += 16, share -= 16) {
+        const float *k = h->k.at + later * h->k.step + i;
+        LAI_PREFETCH(k);
+        LAI_PREFETCH(k + h->k.step);
+        if (c->queries > 0) {
+            const float *q = h->q.at + later * h->q.step + i;
+            LAI_PREFETCH(q);
+            LAI_PREFETCH(q + h->q.step);
+        }
     }
 }
 
@@ -2571,7 +2594,7 @@ static void lai_read_pair(const lai_head *h, lai_pairs *c, const lai_mapped *y, 
     const int64_t n = h->features, both = i + 1 < y->count;
     const float *qa = y->q.at + m * y->q_next + i * y->q.step,
                 *qb = both ? qa + y->q.step : c->zeros;
-    const float scale = h->layer->feature == LA_FEATURE_FAVOR ? 1.0f : h->layer->scale;
+    const float scale = h->scale;
     const float za = scale * lai_dot(qa, c->z, n), zb = scale * lai_dot(qb, c->z, n);
     const float a = scale * lai_inverse(h, za, lai_left_out(h, y, m, i));
     const float b = both ? scale * lai_inverse(h, zb, lai_left_out(h, y, m, i + 1)) : 0.0f;
@@ -2685,7 +2708,7 @@ LAI_INLINE void lai_token_columns(const lai_head *h, const lai_token *x, float *
     lai_v u = lai_value(h, x->t, column, cols), y[2], s;
     int64_t i, m;
     if (h->delta) u = lai_sub(u, lai_read(S, stride, cols, x->k_late, n));
-    u = lai_mul(u, lai_beta(h, x->t, column, cols));
+    u = lai_times_beta(h, u, h->beta.at + x->t * h->beta.step, column, cols);
     y[0] = y[1] = lai_zero();
     for (i = 0; i < n; ++i) {
         s = lai_decay(lai_load_n(S + i * stride, cols), lai_set(value[i]), lai_set(step[i]));
@@ -2740,7 +2763,7 @@ static void lai_token_rows(const lai_head *h, const lai_token *x, float *state, 
         lai_dot4(s, R, x->k_late, n);
         u = lai_sub(u, lai_load(s));
     }
-    lai_store(s, lai_mul(u, lai_beta(h, x->t, row, rows)));
+    lai_store(s, lai_times_beta(h, u, h->beta.at + x->t * h->beta.step, row, rows));
     for (i = 0; i < n; i += 16) {
         const lai_v k = lai_load_n(x->k + i, n - i), q = lai_load_n(x->q + i, n - i);
         const lai_v value = lai_load(x->gate.value + i), step = lai_load(x->gate.step + i);
@@ -2798,7 +2821,7 @@ static void lai_decay_state(const lai_head *h, float *S, const lai_gate_rows *g)
 /* z after the token, and the factor of each query head's output */
 static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_token *x, int64_t i,
                               float *z, float *factor) {
-    const float scale = h->layer->feature == LA_FEATURE_FAVOR ? 1.0f : h->layer->scale;
+    const float scale = h->scale;
     int64_t m, j;
     for (j = 0; h->normalised && j < h->features; j += 16) {
         const lai_v k = lai_load_n(x->k + j, h->features - j);
@@ -2987,7 +3010,7 @@ static void lai_score(const lai_head *h, lai_factors *f, const float *x, const f
 /* the factor of what stream j of the two reads: scale over the denominator */
 static float lai_score_factor(const lai_head *h, const lai_factors *f, const lai_mapped *y,
                               const float *q, int64_t m, int64_t i, int j) {
-    const float scale = h->layer->feature == LA_FEATURE_FAVOR ? 1.0f : h->layer->scale;
+    const float scale = h->scale;
     lai_v sum = lai_zero();
     float d = 0.0f;
     int64_t s;
@@ -3013,7 +3036,7 @@ static void lai_factor_panel(const lai_head *h, lai_factors *f, int64_t t, int64
     if (stream == 0) {
         lai_v e = lai_value(h, t, column, cols);
         if (h->delta) e = lai_sub(e, lai_add(y[0], z[0]));
-        lai_store(u, lai_mul(e, lai_beta(h, t, column, cols)));
+        lai_store(u, lai_times_beta(h, e, h->beta.at + t * h->beta.step, column, cols));
     }
     for (j = 0; j < 2 && stream + j < streams; ++j) {
         const int64_t query = stream + j - h->delta;
@@ -3221,7 +3244,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_load_panels
 #undef lai_store_panels
 #undef lai_value
-#undef lai_beta
+#undef lai_times_beta
 #undef lai_output
 #undef lai_pair_info
 #undef lai_pair_query
@@ -3240,7 +3263,6 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_prepare_pairs
 #undef lai_pair_view
 #undef lai_view_pair
-#undef lai_times_beta
 #undef lai_pair_values
 #undef lai_pair_output
 #undef lai_pair_panel
@@ -3396,7 +3418,8 @@ static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *cal
     h->dim_k = layer->dim_k;
     h->dim_v = layer->dim_v;
     h->features = lai_features(layer);
-    h->chunk = call->form == LA_AUTO ? 0 : call->chunk;
+    h->chunk = lai_choose_chunk(call, call->form);
+    h->scale = layer->feature == LA_FEATURE_FAVOR ? 1.0f : layer->scale;
     h->layout = layer->state_layout;
     h->delta = layer->write == LA_WRITE_DELTA;
     h->normalised = layer->normalised;
@@ -3436,7 +3459,6 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
     if (!layer) return LA_E_NULL;
     memset(layer, 0, sizeof *layer);
     if (!preset) return LA_E_VARIANT;
-    layer->struct_size = sizeof *layer;
     layer->feature = preset->feature;
     layer->write = preset->write;
     layer->normalised = preset->normalised;
@@ -3447,6 +3469,7 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
     layer->scale = 1.0f;
     layer->l2_eps = 1e-6f;
     lai_check_sizes(&c, layer);
+    if (c.status == LA_OK) layer->struct_size = sizeof *layer;
     return c.status;
 }
 
@@ -3524,24 +3547,22 @@ LA_DEF size_t la_workspace_size(const la_layer *layer, const la_call *call) {
 }
 
 LA_DEF la_status la_check(const la_layer *layer, const la_call *call, const char **field) {
-    const lai_check c = lai_check_all(layer, call);
+    const lai_check c = lai_check_all(layer, call, 1);
     if (field) *field = c.field;
     return c.status;
 }
 
 LA_DEF la_status la_forward(const la_layer *layer, const la_call *call) {
-    const lai_check c = lai_check_all(layer, call);
+    const lai_check c = lai_check_all(layer, call, 1);
     if (c.status == LA_OK) lai_run_units(layer, call);
     return c.status;
 }
 
 #ifdef _OPENMP
 LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call) {
-    const size_t share = la_workspace_size(layer, call);
-    lai_check c = lai_check_all(layer, call);
+    const lai_check c = lai_check_all(layer, call, call ? call->thread_count : 1);
+    const size_t share = c.status == LA_OK ? lai_workspace_bytes(layer, call) : 0;
     int64_t i;
-    if (c.status == LA_OK && call->workspace_size / share < (size_t)call->thread_count)
-        c.status = LA_E_WORKSPACE;
     if (c.status != LA_OK) return c.status;
 #pragma omp parallel for schedule(static, 1) num_threads((int)call->thread_count)
     for (i = 0; i < call->thread_count; ++i) {
@@ -3555,39 +3576,49 @@ LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call) {
 }
 #endif
 
+/* the least work and traffic of the whole call */
+static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *plan) {
+    const double B = (double)call->batch, H = (double)layer->heads, dk = (double)layer->dim_k;
+    const double dv = (double)layer->dim_v, r = (double)lai_features(layer);
+    const double queries = B * (double)call->tokens, keys = B * (double)call->keys;
+    const double out_heads = (double)lai_out_heads(layer), q_heads = (double)layer->q_heads;
+    const double states = (call->state_in != NULL) + (call->state_out != NULL);
+    plan->flops = keys * H * r * dv * (layer->write == LA_WRITE_DELTA ? 4.0 : 2.0) +
+                  queries * out_heads * r * dv * 2.0;
+    if (layer->feature == LA_FEATURE_FAVOR)
+        plan->flops +=
+            2.0 * dk * (double)layer->features * (keys + queries * (double)lai_queries(layer)) * H;
+    plan->bytes =
+        keys * ((double)layer->k_heads * dk + H * dv) + queries * (q_heads * dk + out_heads * dv);
+    if (call->log_decay.data && call->log_decay.token_stride != 0)
+        plan->bytes += keys * H * (double)call->log_decay.width;
+    if (call->beta.data) plan->bytes += keys * H * (double)call->beta.width;
+    plan->bytes += states * B * H * (double)lai_head_floats(layer);
+    plan->bytes *= (double)sizeof(float);
+}
+
 LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan *plan) {
-    double rows, elements;
     lai_check c = {LA_OK, NULL};
     if (!plan) return LA_E_NULL;
     lai_check_layer(&c, layer);
     if (c.status == LA_OK && !lai_fail(&c, !call, LA_E_NULL, "call") &&
         !lai_fail(&c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
         lai_check_options(&c, layer, call);
-    if (c.status != LA_OK) return c.status;
+    if (c.status != LA_OK && c.status != LA_E_DECAY) /* it needs no tensors */
+        return c.status;
     memset(plan, 0, sizeof *plan);
     plan->form = lai_choose_form(layer, call, call->tokens);
     plan->isa = lai_choose_isa(call);
-    plan->chunk = plan->form == LA_RECURRENT  ? 1
-                  : plan->form == LA_PARALLEL ? call->tokens
-                                              : call->chunk;
-    plan->kernel = plan->form == LA_RECURRENT ? "token" : "factors";
-    if (plan->form == LA_CHUNKWISE && call->chunk == 0) {
+    plan->chunk = lai_choose_chunk(call, plan->form);
+    plan->kernel = "factors";
+    if (layer->bidirectional || (plan->form == LA_CHUNKWISE && plan->chunk == 0)) {
         plan->chunk = 2;
         plan->kernel = "pair";
+    } else if (plan->form == LA_RECURRENT) {
+        plan->chunk = 1;
+        plan->kernel = "token";
     }
-    rows = (double)call->batch * (double)call->tokens;
-    elements = (double)lai_features(layer) * (double)layer->dim_v * (double)layer->heads;
-    plan->flops = rows * elements * (layer->write == LA_WRITE_DELTA ? 4.0 : 2.0) +
-                  rows * 2.0 * (double)lai_features(layer) * (double)layer->dim_v *
-                      (double)lai_out_heads(layer);
-    plan->bytes =
-        4.0 * rows *
-        ((double)(layer->q_heads + layer->k_heads) * (double)layer->dim_k +
-         (double)(layer->heads + lai_out_heads(layer)) * (double)layer->dim_v +
-         (call->log_decay.data && call->log_decay.token_stride ? (double)layer->heads : 0.0) +
-         (call->beta.data ? (double)layer->heads * (double)call->beta.width : 0.0));
-    plan->bytes += 4.0 * (double)call->batch * elements *
-                   ((call->state_in != NULL) + (call->state_out != NULL));
+    lai_plan_cost(layer, call, plan);
     plan->workspace_size = lai_workspace_bytes(layer, call);
     plan->units = call->batch * layer->heads * lai_blocks(layer, call);
     return LA_OK;

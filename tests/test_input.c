@@ -691,10 +691,11 @@ TEST(input_any_bits) {
     CHECK(refused > 1000, "only %d were refused", refused);
 }
 
-/* What only FAVOR+ has may lie about in another layer: nothing is packed from it. */
-TEST(input_settings_of_other_variants_are_not_used) {
+/* What only FAVOR+ has may lie about in another layer (nothing is packed from it), and so may a
+ * chunk in a call whose form is automatic: the workspace is what la_workspace_size says. */
+TEST(input_settings_of_others_are_not_used) {
     enum { TOKENS = 40, D = 16, ROOM = 1 << 20 };
-    static float x[TOKENS * D], out[2][TOKENS * D], projection[4 * D];
+    static float x[TOKENS * D], out[3][TOKENS * D], projection[4 * D];
     static unsigned char workspace[ROOM];
     la_layer layer;
     la_call call;
@@ -703,14 +704,15 @@ TEST(input_settings_of_other_variants_are_not_used) {
     for (i = 0; i < TOKENS * D; i++) {
         x[i] = (float)(i % 7) - 3;
     }
-    for (n = 0; n < 2; n++) {
+    for (n = 0; n < 3; n++) {
         CHECK(la_layer_init(&layer, LA_ELU, 1, D, D) == LA_OK, "layer");
-        layer.projection = n ? projection : NULL;
-        layer.features = n ? 1 << 19 : 0;
+        layer.projection = n == 1 ? projection : NULL;
+        layer.features = n == 1 ? 1 << 19 : 0;
         CHECK(la_call_init(&call, &layer, 1, TOKENS) == LA_OK, "call");
         call.q = call.k = call.v = la_bthd(x, TOKENS, 1, D);
         call.out = la_bthd_out(out[n], TOKENS, 1, D);
-        call.form = LA_CHUNKWISE;
+        call.form = n < 2 ? LA_CHUNKWISE : LA_AUTO;
+        call.chunk = n < 2 ? 0 : 1;
         size = la_workspace_size(&layer, &call);
         CHECK(size > 0 && size < ROOM, "%zu bytes", size);
         memset(workspace, 0x5a, ROOM);
@@ -721,5 +723,57 @@ TEST(input_settings_of_other_variants_are_not_used) {
         }
         CHECK(i == ROOM, "byte %zu of a workspace of %zu was written", i, size);
     }
-    CHECK(memcmp(out[0], out[1], sizeof out[0]) == 0, "the output depends on it");
+    CHECK(memcmp(out[0], out[1], sizeof out[0]) == 0, "the output depends on a projection");
+    CHECK(memcmp(out[0], out[2], sizeof out[0]) == 0, "the output depends on a chunk");
+}
+
+/* FAVOR+ rescales its state by the running maximum, which gates per channel have no room for, also
+ * where there are as many features as channels. */
+TEST(input_gates_per_channel_of_random_features) {
+    enum { D = 16 };
+    static float x[D], out[D], projection[D * D];
+    static double workspace[1 << 16];
+    const char *field = NULL;
+    la_layer layer;
+    la_call call;
+    int form;
+    CHECK(la_layer_init(&layer, LA_FAVOR, 1, D, D) == LA_OK, "layer");
+    layer.projection = projection;
+    layer.features = D;
+    CHECK(la_call_init(&call, &layer, 1, 1) == LA_OK, "call");
+    call.q = call.k = call.v = la_bthd(x, 1, 1, D);
+    call.out = la_bthd_out(out, 1, 1, D);
+    call.workspace = workspace;
+    call.workspace_size = sizeof workspace;
+    for (form = LA_AUTO; form <= LA_CHUNKWISE; form++) {
+        call.form = form;
+        call.log_decay = la_bthd(x, 1, 1, D);
+        CHECK(la_check(&layer, &call, &field) == LA_E_UNSUPPORTED, "form %d", form);
+        CHECK(field != NULL && strcmp(field, "log_decay.width") == 0, "field %s", field);
+        call.log_decay = la_bthd(x, 1, 1, 1);
+        CHECK(la_check(&layer, &call, NULL) == LA_OK, "form %d, a gate per token", form);
+    }
+}
+
+/* The stride of the only row is never used, whatever it is. */
+TEST(input_strides_of_single_rows) {
+    static float x[4] = {1, 2, 3, 4}, out[4];
+    static double workspace[1 << 14];
+    la_layer layer;
+    la_call call;
+    int form;
+    CHECK(la_layer_init(&layer, LA_DELTANET, 1, 4, 4) == LA_OK, "layer");
+    CHECK(la_call_init(&call, &layer, 1, 1) == LA_OK, "call");
+    call.q = call.k = call.v = la_bthd(x, 1, 1, 4);
+    call.out = la_bthd_out(out, 1, 1, 4);
+    call.q.token_stride = call.k.token_stride = call.v.token_stride = INT64_MAX;
+    call.q.head_stride = call.k.batch_stride = call.out.token_stride = INT64_MIN;
+    call.workspace = workspace;
+    call.workspace_size = sizeof workspace;
+    for (form = LA_AUTO; form <= LA_CHUNKWISE; form++) {
+        call.form = form;
+        out[0] = 0;
+        CHECK(la_forward(&layer, &call) == LA_OK, "form %d", form);
+        CHECK(out[0] == 30, "form %d: %g", form, (double)out[0]);
+    }
 }
