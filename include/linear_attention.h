@@ -1078,7 +1078,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 
 #define LAI_NAME(x) LAI_PASTE(LAI_SUFFIX, x)
 
-/* The names of a pass: lai_x stands for lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE. */
+/* The names of a pass: lai_x is lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE. */
 #define lai_r                 LAI_NAME(r)
 #define lai_lanes             LAI_NAME(lanes)
 #define lai_r_pow2            LAI_NAME(r_pow2)
