@@ -52,6 +52,11 @@ README_PROGRAM = awk '/^```/ { if (on) exit; on = ($$0 == "```c"); next } on' RE
 need = for tool in $(1); do command -v $$tool >/dev/null || \
 	{ echo "$@: skipped, there is no $$tool here"; [ -z "$$CI" ]; exit; }; done
 
+# A plain `make` uses the processors that are there.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
+endif
+
 .ONESHELL:
 .SHELLFLAGS = -ec
 .SUFFIXES:
@@ -69,10 +74,12 @@ help: ## List the targets
 test: $(BUILD)/attend $(BUILD)/text_memory
 test: $(BUILD)/tests ## Run the tests; the last line says: N passed, N failed
 	@{
-		$(BUILD)/tests $(TEST_OPTIONS) || echo "failed: $(BUILD)/tests, status $$?"
 		for script in $(wildcard tests/programs.sh); do
 			BUILD=$(BUILD) sh $$script || echo "failed: $$script, status $$?"
-		done
+		done >$(BUILD)/programs.log 2>&1 &
+		$(BUILD)/tests $(TEST_OPTIONS) || echo "failed: $(BUILD)/tests, status $$?"
+		wait
+		cat $(BUILD)/programs.log
 	} 2>&1 | tee $(BUILD)/test.log
 	awk '/^[0-9]+ passed, [0-9]+ failed/ { passed += $$1; failed += $$3 }
 		/^failed: .*, status [0-9]+$$/ { bad++ }
