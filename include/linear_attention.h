@@ -59,11 +59,12 @@
  *     LA_DELTANET         identity  delta     none         no          2406.06484, 2102.11174
  *     LA_GATED_DELTANET   identity  delta     per token    no          2412.06464, eq. 10
  *
- * The decay column is what is usual: a call may bring any granularity, or none, except that
- * RetNet and Lightning require one. DeltaNet with decay is Gated DeltaNet, Gated DeltaNet with
- * decay per channel is Kimi Delta Attention, GLA with decay per token is Mamba-2's rule and
- * without any the plain linear attention of fast weight programmers. A layer's axes may be
- * changed after la_layer_init: normalised = 1 gives any additive variant the denominator.
+ * The decay column is what is usual: a call may bring any granularity, or none, except that RetNet
+ * and Lightning require one and that FAVOR+ and cosFormer take none per channel. DeltaNet with
+ * decay is Gated DeltaNet, Gated DeltaNet with decay per channel is Kimi Delta Attention, GLA with
+ * decay per token is Mamba-2's rule and without any the plain linear attention of fast weight
+ * programmers. A layer's axes may be changed after la_layer_init: normalised = 1 gives any additive
+ * variant the denominator.
  *
  * FEATURES. elu + 1: x + 1 for x > 0, else exp(x); relative error below 1e-6 down to x = -87.
  * r = dk.
