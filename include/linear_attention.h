@@ -475,9 +475,11 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define LAI_MAX(a, b)    ((a) > (b) ? (a) : (b))
 #define LAI_RING         16 /* pairs prepared at once */
+#define LAI_SLOT(p)      ((p) & (LAI_RING - 1))
 #define LAI_TOKENS       16 /* tokens prepared at once by the other forms */
 #define LAI_ALIGN        64 /* of the workspace's own start */
 #define LAI_ROUND16(n)   (((n) + 15) / 16 * 16)
+#define LAI_ROUND8(n)    (((n) + 7) / 8 * 8)
 
 /* x * y + z in the scalar pass: one rounding where the target has the instruction, two where it has
  * not. Either way there is nothing left for a compiler to contract. */
@@ -869,6 +871,7 @@ static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t t
 static int lai_choose_isa(const la_call *call) {
     if (call->isa != LA_ISA_AUTO) return call->isa;
     if (la_isa_available(LA_ISA_NEON)) return LA_ISA_NEON;
+    if (la_isa_available(LA_ISA_AVX512)) return LA_ISA_AVX512;
     return la_isa_available(LA_ISA_AVX2) ? LA_ISA_AVX2 : LA_ISA_SCALAR;
 }
 
@@ -890,7 +893,7 @@ static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int f
     if (form == LA_RECURRENT && !layer->bidirectional)
         return lai_muladd(rows + 2, LAI_TOKENS * more + 5, floats);
     if ((form == LA_CHUNKWISE && chunk == 0) || layer->bidirectional)
-        return lai_muladd(rows + 4, LAI_RING * (4 * more + 3) + 7,
+        return lai_muladd(rows + 4, LAI_RING * (4 * more + 3) + 8,
                           lai_muladd(2, columns, lai_muladd(LAI_RING, 16, floats)));
     floats = lai_muladd(chunk, rows + columns + 2, lai_muladd(1, 4, floats));
     return lai_muladd(rows + 1, LAI_TOKENS * more + 10, floats);
@@ -977,8 +980,8 @@ typedef struct lai_head {
 static const float lai_no_gate = 0.0f, lai_no_beta = 1.0f; /* an absent tensor's only row */
 
 /* What the pair pass does to the state: nothing, its scale being held aside; multiply by one
- * number; by two, a decay that no single float holds; by a number for each row. */
-enum { LAI_KEEP = 0, LAI_ONCE, LAI_TWICE, LAI_ROWS };
+ * number; by two, a decay that no single float holds; by a number for each row; or only read it. */
+enum { LAI_KEEP = 0, LAI_ONCE, LAI_TWICE, LAI_ROWS, LAI_LOOK };
 
 #define LAI_WINDOW 16.0       /* the logarithm of a scale held aside stays within +-16 */
 #define LAI_DEEP   (-80.0)    /* below it, exp of a gate as one float is denormal, or 0 too early */
@@ -994,7 +997,7 @@ static float lai_from_bits(uint32_t bits) {
 /* The float arguments for exp(g): x and the rest lo. Below LAI_DEEP they are those of g / 2, and
  * the result is 1: exp is to be applied twice. */
 static int lai_split(double g, float *x, float *lo) {
-    const int deep = g < LAI_DEEP;
+    const int deep = g < LAI_DEEP && g > 3.0 * LAI_DEEP; /* below that it is 0 for any state */
     if (deep) g *= 0.5;
     *x = (float)g;
     *lo = fabsf(*x) < 200.0f ? (float)(g - (double)*x) : 0.0f;
@@ -1025,7 +1028,8 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 
 #define LAI_PASS_SCALAR 1
 #define LAI_PASS_AVX2   2
-#define LAI_PASS_NEON   3
+#define LAI_PASS_AVX512 3
+#define LAI_PASS_NEON   4
 
 #ifndef LA_SELF
 #define LA_SELF "linear_attention.h" /* this file's own name, for a renamed copy */
@@ -1039,6 +1043,26 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#endif
+#include LA_SELF
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef LAI_PASS
+#undef LAI_SUFFIX
+#endif
+
+#if LAI_HAS_AVX2
+#define LAI_PASS   LAI_PASS_AVX512
+#define LAI_SUFFIX avx512
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx2,fma"))),                 \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx2,fma")
 #endif
 #include LA_SELF
 #if defined(__clang__)
@@ -1082,6 +1106,8 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 /* The names of a pass: lai_x is lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE. */
 #define lai_r                 LAI_NAME(r)
 #define lai_lanes             LAI_NAME(lanes)
+#define lai_r_upper           LAI_NAME(r_upper)
+#define lai_r_half            LAI_NAME(r_half)
 #define lai_r_pow2            LAI_NAME(r_pow2)
 #define lai_r_store_zip       LAI_NAME(r_store_zip)
 #define lai_r_sum4            LAI_NAME(r_sum4)
@@ -1101,6 +1127,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_r_fma             LAI_NAME(r_fma)
 #define lai_r_fnma            LAI_NAME(r_fnma)
 #define lai_r_sum             LAI_NAME(r_sum)
+#define lai_r_any             LAI_NAME(r_any)
 #define lai_v                 LAI_NAME(v)
 #define lai_make              LAI_NAME(make)
 #define lai_add               LAI_NAME(add)
@@ -1122,7 +1149,9 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_store             LAI_NAME(store)
 #define lai_store_n           LAI_NAME(store_n)
 #define lai_store_zip         LAI_NAME(store_zip)
+#define lai_store_eights      LAI_NAME(store_eights)
 #define lai_sum4              LAI_NAME(sum4)
+#define lai_any_greater       LAI_NAME(any_greater)
 #define lai_fma1              LAI_NAME(fma1)
 #define lai_sum               LAI_NAME(sum)
 #define lai_exp_parts         LAI_NAME(exp_parts)
@@ -1145,11 +1174,18 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_delta_once        LAI_NAME(delta_once)
 #define lai_delta_twice       LAI_NAME(delta_twice)
 #define lai_delta_rows        LAI_NAME(delta_rows)
+#define lai_pass              LAI_NAME(pass)
+#define lai_look_pair         LAI_NAME(look_pair)
+#define lai_look              LAI_NAME(look)
 #define lai_pair_passes       LAI_NAME(pair_passes)
 #define lai_inverse_norm      LAI_NAME(inverse_norm)
-#define lai_map_identity      LAI_NAME(map_identity)
-#define lai_map_elu           LAI_NAME(map_elu)
-#define lai_map_cosine        LAI_NAME(map_cosine)
+#define lai_identity16        LAI_NAME(identity16)
+#define lai_elu16             LAI_NAME(elu16)
+#define lai_cosine16          LAI_NAME(cosine16)
+#define lai_sincos            LAI_NAME(sincos)
+#define lai_angle             LAI_NAME(angle)
+#define lai_input             LAI_NAME(input)
+#define lai_project_row       LAI_NAME(project_row)
 #define lai_project           LAI_NAME(project)
 #define lai_pack_projection   LAI_NAME(pack_projection)
 #define lai_favor_relu        LAI_NAME(favor_relu)
@@ -1159,7 +1195,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_mapped            LAI_NAME(mapped)
 #define lai_stream            LAI_NAME(stream)
 #define lai_scratch_floats    LAI_NAME(scratch_floats)
-#define lai_map_rows          LAI_NAME(map_rows)
+#define lai_map_row           LAI_NAME(map_row)
 #define lai_map               LAI_NAME(map)
 #define lai_left_out          LAI_NAME(left_out)
 #define lai_first_maximum     LAI_NAME(first_maximum)
@@ -1181,10 +1217,11 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_pair_rows         LAI_NAME(pair_rows)
 #define lai_pair_dots         LAI_NAME(pair_dots)
 #define lai_finish_query      LAI_NAME(finish_query)
+#define lai_pair_products     LAI_NAME(pair_products)
+#define lai_pair_z            LAI_NAME(pair_z)
 #define lai_pair_narrow       LAI_NAME(pair_narrow)
 #define lai_sum_exactly       LAI_NAME(sum_exactly)
-#define lai_row_gates         LAI_NAME(row_gates)
-#define lai_load_row_gates    LAI_NAME(load_row_gates)
+#define lai_rows_leave        LAI_NAME(rows_leave)
 #define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
 #define lai_pair_wide         LAI_NAME(pair_wide)
 #define lai_prepare_pairs     LAI_NAME(prepare_pairs)
@@ -1239,7 +1276,9 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 
 #if LAI_PASS == LAI_PASS_AVX2
 
-#define LAI_LANES 8
+#define LAI_LANES      8
+#define LAI_ADD_SETS   2 /* of sums of the pair pass: see lai_pair */
+#define LAI_DELTA_SETS 1
 typedef __m256 lai_r;
 #define LAI_R_SET(x)        _mm256_set1_ps(x)
 #define LAI_R_LOAD(p)       _mm256_loadu_ps(p)
@@ -1254,6 +1293,7 @@ typedef __m256 lai_r;
 #define LAI_R_MIN(x, y)     _mm256_min_ps(x, y)
 #define LAI_R_GREATER(x, y) _mm256_cmp_ps(x, y, _CMP_GT_OQ)
 #define LAI_R_KEEP(x, mask) _mm256_and_ps(x, mask)
+#define LAI_R_ANY(mask)     (_mm256_movemask_ps(mask) != 0)
 #define LAI_R_ROUND(x)      _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 /* Nothing of x is computed before this point: keeps compilers from interleaving unrolled rows
@@ -1283,9 +1323,69 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
     _mm_storeu_ps(s, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
 }
 
+#elif LAI_PASS == LAI_PASS_AVX512
+
+#define LAI_LANES              16
+#define LAI_ADD_SETS           4
+#define LAI_DELTA_SETS         2
+typedef __m512 lai_r;
+#define LAI_R_SET(x)           _mm512_set1_ps(x)
+#define LAI_R_LOAD(p)          _mm512_loadu_ps(p)
+#define LAI_R_LOAD_N(p, n)     _mm512_maskz_loadu_ps(lai_lanes(n), p)
+#define LAI_R_STORE(p, x)      _mm512_storeu_ps(p, x)
+#define LAI_R_STORE_N(p, x, n) _mm512_mask_storeu_ps(p, lai_lanes(n), x)
+#define LAI_R_ADD(x, y)        _mm512_add_ps(x, y)
+#define LAI_R_SUB(x, y)        _mm512_sub_ps(x, y)
+#define LAI_R_MUL(x, y)        _mm512_mul_ps(x, y)
+#define LAI_R_DIV(x, y)        _mm512_div_ps(x, y)
+#define LAI_R_FMA(x, y, z)     _mm512_fmadd_ps(x, y, z)
+#define LAI_R_FNMA(x, y, z)    _mm512_fnmadd_ps(x, y, z)
+#define LAI_R_MAX(x, y)        _mm512_max_ps(x, y)
+#define LAI_R_MIN(x, y)        _mm512_min_ps(x, y)
+#define LAI_R_GREATER(x, y)                                                                        \
+    _mm512_castsi512_ps(_mm512_maskz_set1_epi32(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ), -1))
+#define LAI_R_KEEP(x, mask)                                                                        \
+    _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_castps_si512(mask)))
+#define LAI_R_ANY(mask)                                                                            \
+    (_mm512_test_epi32_mask(_mm512_castps_si512(mask), _mm512_castps_si512(mask)) != 0)
+#define LAI_R_ROUND(x) _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define LAI_FENCE(x)   __asm__ volatile("" : "+v"((x).a))
+
+LAI_INLINE __mmask16 lai_lanes(int64_t n) {
+    return (__mmask16)((1u << (n < 0 ? 0 : n > 16 ? 16 : n)) - 1u);
+}
+
+LAI_INLINE lai_r lai_r_pow2(lai_r n) {
+    const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+}
+
+/* the upper half of x */
+LAI_INLINE __m256 lai_r_upper(lai_r x) {
+    return _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(x), 1));
+}
+
+LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    _mm512_storeu_ps(p, _mm512_permutex2var_ps(x, low, y));
+    _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(x, high, y));
+}
+
+LAI_INLINE __m256 lai_r_half(lai_r x) { /* the sum of the halves of x */
+    return _mm256_add_ps(_mm512_castps512_ps256(x), lai_r_upper(x));
+}
+LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
+    const __m256 t = _mm256_hadd_ps(_mm256_hadd_ps(lai_r_half(x), lai_r_half(y)),
+                                    _mm256_hadd_ps(lai_r_half(z), lai_r_half(w)));
+    _mm_storeu_ps(s, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
+}
+
 #elif LAI_PASS == LAI_PASS_NEON
 
 #define LAI_LANES              4
+#define LAI_ADD_SETS           2
+#define LAI_DELTA_SETS         1
 typedef float32x4_t lai_r;
 #define LAI_R_SET(x)           vdupq_n_f32(x)
 #define LAI_R_LOAD(p)          vld1q_f32(p)
@@ -1303,8 +1403,9 @@ typedef float32x4_t lai_r;
 #define LAI_R_GREATER(x, y)    vreinterpretq_f32_u32(vcgtq_f32(x, y))
 #define LAI_R_KEEP(x, mask)                                                                        \
     vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vreinterpretq_u32_f32(mask)))
-#define LAI_R_ROUND(x) vrndnq_f32(x)
-#define LAI_FENCE(x)   ((void)(x))
+#define LAI_R_ANY(mask) (vmaxvq_u32(vreinterpretq_u32_f32(mask)) != 0)
+#define LAI_R_ROUND(x)  vrndnq_f32(x)
+#define LAI_FENCE(x)    ((void)(x))
 
 LAI_INLINE lai_r lai_r_load_n(const float *p, int64_t n) {
     float lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -1336,8 +1437,11 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 
 #else /* the scalar pass: four floats, in whatever registers the compiler has for them */
 
-#define LAI_LANES 4
+#define LAI_LANES      4
+#define LAI_ADD_SETS   1
+#define LAI_DELTA_SETS 1
 #if defined(__GNUC__) || defined(__clang__)
+#define LAI_FENCE(x)        __asm__ volatile("" : : : "memory")
 typedef float lai_r __attribute__((vector_size(16)));
 typedef int32_t lai_r_bits __attribute__((vector_size(16)));
 #define LAI_LANE(x, i)      (x)[i]
@@ -1348,6 +1452,7 @@ typedef int32_t lai_r_bits __attribute__((vector_size(16)));
 #define LAI_R_GREATER(x, y) ((lai_r)((x) > (y)))
 #define LAI_R_KEEP(x, mask) ((lai_r)((lai_r_bits)(x) & (lai_r_bits)(mask)))
 #else
+#define LAI_FENCE(x)        ((void)(x))
 typedef struct lai_r {
     float lane[4];
 } lai_r;
@@ -1374,7 +1479,7 @@ typedef struct lai_r {
 #define LAI_R_MAX(x, y)        lai_r_max(x, y)
 #define LAI_R_MIN(x, y)        lai_r_min(x, y)
 #define LAI_R_ROUND(x)         lai_r_round(x)
-#define LAI_FENCE(x)           ((void)(x))
+#define LAI_R_ANY(mask)        lai_r_any(mask)
 
 /* a function of registers x, y, z in terms of their lanes i */
 #define LAI_BY_LANE(name, parameters, expression)                                                  \
@@ -1426,6 +1531,12 @@ LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
     }
 }
 
+LAI_INLINE int lai_r_any(lai_r mask) {
+    uint32_t bits[4];
+    memcpy(bits, &mask, sizeof bits);
+    return (bits[0] | bits[1] | bits[2] | bits[3]) != 0;
+}
+
 LAI_INLINE float lai_r_sum(lai_r x) {
     return (LAI_LANE(x, 0) + LAI_LANE(x, 1)) + (LAI_LANE(x, 2) + LAI_LANE(x, 3));
 }
@@ -1440,7 +1551,23 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 
 /* From registers to vectors, once for all: MAPn applies an operation of n operands to each
  * register. */
-#if LAI_LANES == 8
+#if LAI_LANES == 16
+typedef struct lai_v {
+    lai_r a;
+} lai_v;
+LAI_INLINE lai_v lai_make(lai_r a) {
+    lai_v v;
+    v.a = a;
+    return v;
+}
+#define LAI_MAP1(op, x)            lai_make(op((x).a))
+#define LAI_MAP2(op, x, y)         lai_make(op((x).a, (y).a))
+#define LAI_MAP3(op, x, y, z)      lai_make(op((x).a, (y).a, (z).a))
+#define LAI_MAP_MEMORY(op, p)      lai_make(op(p, 0))
+#define LAI_STORE_MEMORY(op, p, x) op(p, 0, (x).a)
+#define LAI_FOLD(op, x)            (x).a
+#define LAI_ANY(x)                 LAI_R_ANY((x).a)
+#elif LAI_LANES == 8
 typedef struct lai_v {
     lai_r a, b;
 } lai_v;
@@ -1455,7 +1582,8 @@ LAI_INLINE lai_v lai_make(lai_r a, lai_r b) {
 #define LAI_MAP3(op, x, y, z)      lai_make(op((x).a, (y).a, (z).a), op((x).b, (y).b, (z).b))
 #define LAI_MAP_MEMORY(op, p)      lai_make(op(p, 0), op(p, 8))
 #define LAI_STORE_MEMORY(op, p, x) (op(p, 0, (x).a), op(p, 8, (x).b))
-#define LAI_TOTAL(x)               LAI_R_ADD((x).a, (x).b)
+#define LAI_FOLD(op, x)            op((x).a, (x).b)
+#define LAI_ANY(x)                 (LAI_R_ANY((x).a) || LAI_R_ANY((x).b))
 #else
 typedef struct lai_v {
     lai_r a, b, c, d;
@@ -1477,7 +1605,8 @@ LAI_INLINE lai_v lai_make(lai_r a, lai_r b, lai_r c, lai_r d) {
 #define LAI_MAP_MEMORY(op, p) lai_make(op(p, 0), op(p, 4), op(p, 8), op(p, 12))
 #define LAI_STORE_MEMORY(op, p, x)                                                                 \
     (op(p, 0, (x).a), op(p, 4, (x).b), op(p, 8, (x).c), op(p, 12, (x).d))
-#define LAI_TOTAL(x) LAI_R_ADD(LAI_R_ADD((x).a, (x).b), LAI_R_ADD((x).c, (x).d))
+#define LAI_FOLD(op, x) op(op((x).a, (x).b), op((x).c, (x).d))
+#define LAI_ANY(x)      (LAI_R_ANY((x).a) || LAI_R_ANY((x).b) || LAI_R_ANY((x).c) || LAI_R_ANY((x).d))
 #endif
 
 /* clang-format off */
@@ -1539,16 +1668,46 @@ LAI_INLINE void lai_store_n(float *p, lai_v x, int64_t n) {
 LAI_INLINE void lai_store_zip(float *p, lai_v x, lai_v y) /* x0 y0 x1 y1 .. x15 y15 */
 {
     lai_r_store_zip(p, x.a, y.a);
+#if LAI_LANES < 16
     lai_r_store_zip(p + 2 * LAI_LANES, x.b, y.b);
+#endif
 #if LAI_LANES == 4
     lai_r_store_zip(p + 4 * LAI_LANES, x.c, y.c);
     lai_r_store_zip(p + 6 * LAI_LANES, x.d, y.d);
 #endif
 }
+/* x0 .. x7 y0 .. y7 x8 .. x15 y8 .. y15: how the pair pass has its coefficients */
+LAI_INLINE void lai_store_eights(float *p, lai_v x, lai_v y) {
+#if LAI_LANES == 16
+    _mm256_storeu_ps(p, _mm512_castps512_ps256(x.a));
+    _mm256_storeu_ps(p + 8, _mm512_castps512_ps256(y.a));
+    _mm256_storeu_ps(p + 16, lai_r_upper(x.a));
+    _mm256_storeu_ps(p + 24, lai_r_upper(y.a));
+#elif LAI_LANES == 8
+    LAI_R_STORE(p, x.a);
+    LAI_R_STORE(p + 8, y.a);
+    LAI_R_STORE(p + 16, x.b);
+    LAI_R_STORE(p + 24, y.b);
+#else
+    LAI_R_STORE(p, x.a);
+    LAI_R_STORE(p + 4, x.b);
+    LAI_R_STORE(p + 8, y.a);
+    LAI_R_STORE(p + 12, y.b);
+    LAI_R_STORE(p + 16, x.c);
+    LAI_R_STORE(p + 20, x.d);
+    LAI_R_STORE(p + 24, y.c);
+    LAI_R_STORE(p + 28, y.d);
+#endif
+}
 LAI_INLINE void lai_sum4(float s[4], lai_v x, lai_v y, lai_v z,
                          lai_v w) /* the sums of four vectors */
 {
-    lai_r_sum4(s, LAI_TOTAL(x), LAI_TOTAL(y), LAI_TOTAL(z), LAI_TOTAL(w));
+    lai_r_sum4(s, LAI_FOLD(LAI_R_ADD, x), LAI_FOLD(LAI_R_ADD, y), LAI_FOLD(LAI_R_ADD, z),
+               LAI_FOLD(LAI_R_ADD, w));
+}
+/* is there a lane with x > limit? */
+LAI_INLINE int lai_any_greater(lai_v x, float limit) {
+    return LAI_ANY(lai_greater(x, lai_set(limit)));
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1565,24 +1724,25 @@ LAI_INLINE float lai_sum(lai_v x) {
 }
 
 /* exp(x + lo) = s + s e and exp(x + lo) - 1 = (s - 1) + s e, with s = 2^n and e = exp(r) - 1 for
- * |r| <= ln(2) / 2 by its Taylor series, whose next term is 5e-9. lo is a small correction: exp
- * of a sum that a float cannot hold. -inf gives s = 0 and a finite e; NaN stays. */
-LAI_INLINE lai_v lai_exp_parts(lai_v x, lai_v lo, lai_v *s) {
-    static const float series[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f};
+ * |r| <= ln(2) / 2 as r + r^2 p(r), p being the best polynomial of its degree: relative error 3e-9.
+ * lo, if any, is a small correction: exp of a sum that a float cannot hold. Below -87.7 s = 0 and e is
+ * finite; n stops at 127, from where on r grows until the result is infinite; NaN stays. */
+LAI_INLINE lai_v lai_exp_parts(lai_v x, const lai_v *lo, lai_v *s) {
     lai_v n, r, p;
-    int i;
-    x = lai_max(lai_set(-104.0f), x); /* the second operand is what a NaN yields */
-    n = lai_round(lai_mul(x, lai_set(1.44269504f)));
-    n = lai_min(lai_max(n, lai_set(-127.0f)), lai_set(128.0f));
+    x = lai_max(lai_set(-88.0f), x); /* the second operand is what a NaN yields */
+    n = lai_min(lai_round(lai_mul(x, lai_set(1.44269504f))), lai_set(127.0f));
     r = lai_fnma(n, lai_set(0.693145752f), x); /* ln 2 in two parts: the first has 15 bits */
-    r = lai_add(lai_fnma(n, lai_set(1.42860677e-6f), r), lo);
-    p = lai_set(series[0]);
-    for (i = 1; i < 6; ++i) p = lai_fma(p, r, lai_set(series[i]));
+    r = lai_fnma(n, lai_set(1.42860677e-6f), r);
+    if (lo) r = lai_add(r, *lo);
+    p = lai_fma(r, lai_set(0.00138145394f), lai_set(0.00836874545f));
+    p = lai_fma(p, r, lai_set(0.0416683890f));
+    p = lai_fma(p, r, lai_set(0.166665211f));
+    p = lai_fma(p, r, lai_set(0.49999994f));
     *s = lai_pow2(n);
     return lai_fma(lai_mul(r, r), p, r);
 }
 
-LAI_INLINE lai_v lai_exp(lai_v x, lai_v lo) {
+LAI_INLINE lai_v lai_exp(lai_v x, const lai_v *lo) {
     lai_v s, e = lai_exp_parts(x, lo, &s);
     return lai_fma(s, e, s);
 }
@@ -1591,7 +1751,8 @@ LAI_INLINE lai_v lai_exp(lai_v x, lai_v lo) {
 static void lai_exp_n(float *y, const float *x, const float *lo, int64_t n) {
     int64_t i;
     for (i = 0; i < n; i += 16) {
-        lai_store(y + i, lai_exp(lai_load(x + i), lai_load(lo + i)));
+        const lai_v rest = lai_load(lo + i);
+        lai_store(y + i, lai_exp(lai_load(x + i), &rest));
     }
 }
 
@@ -1637,28 +1798,29 @@ LAI_INLINE void lai_read2(const float *M, int64_t stride, const float *c, int64_
     *yb = lai_add(b0, b1);
 }
 
-/* Six tokens times 16 columns of a panel [n][16], each sum in its own register: y[t] += sum of
- * x[t][i] P[i]. The tile of the projections: 12 multiply-adds for two loads and six broadcasts on
- * AVX2. */
-LAI_INLINE void lai_tile6(const float *const x[6], int64_t first, const float *P, int64_t n,
-                          float *const y[6]) {
+/* Six rows x times 16 columns of a panel P [n][16], each sum in its own register: y[t] = or += sum
+ * of x[t][i] P[i]. The tile of the projections: 12 multiply-adds for two loads and six broadcasts
+ * on AVX2. */
+LAI_INLINE void lai_tile6(const float *const x[6], const float *P, int64_t n, float *const y[6],
+                          int add) {
+    const float *xa = x[0], *xb = x[1], *xc = x[2], *xd = x[3], *xe = x[4], *xf = x[5];
     lai_v a = lai_zero(), b = a, c = a, d = a, e = a, f = a;
     int64_t i;
-    for (i = first; i < first + n; ++i, P += 16) {
+    for (i = 0; i < n; ++i, P += 16) {
         const lai_v p = lai_load(P);
-        a = lai_fma1(x[0][i], p, a);
-        b = lai_fma1(x[1][i], p, b);
-        c = lai_fma1(x[2][i], p, c);
-        d = lai_fma1(x[3][i], p, d);
-        e = lai_fma1(x[4][i], p, e);
-        f = lai_fma1(x[5][i], p, f);
+        a = lai_fma1(xa[i], p, a);
+        b = lai_fma1(xb[i], p, b);
+        c = lai_fma1(xc[i], p, c);
+        d = lai_fma1(xd[i], p, d);
+        e = lai_fma1(xe[i], p, e);
+        f = lai_fma1(xf[i], p, f);
     }
-    lai_store(y[0], lai_add(lai_load(y[0]), a));
-    lai_store(y[1], lai_add(lai_load(y[1]), b));
-    lai_store(y[2], lai_add(lai_load(y[2]), c));
-    lai_store(y[3], lai_add(lai_load(y[3]), d));
-    lai_store(y[4], lai_add(lai_load(y[4]), e));
-    lai_store(y[5], lai_add(lai_load(y[5]), f));
+    lai_store(y[0], add ? lai_add(lai_load(y[0]), a) : a);
+    lai_store(y[1], add ? lai_add(lai_load(y[1]), b) : b);
+    lai_store(y[2], add ? lai_add(lai_load(y[2]), c) : c);
+    lai_store(y[3], add ? lai_add(lai_load(y[3]), d) : d);
+    lai_store(y[4], add ? lai_add(lai_load(y[4]), e) : e);
+    lai_store(y[5], add ? lai_add(lai_load(y[5]), f) : f);
 }
 
 /* s[j] = S[j] . x for four rows */
@@ -1685,66 +1847,81 @@ LAI_INLINE float lai_dot(const float *x, const float *y, int64_t n) {
 
 /* THE pair pass: two tokens a, b in one visit of a panel, which is 16 columns of a state.
  *
- *     S  [n][16]   the panel, in L1
- *     Q  [n][2]    reads the OLD state:    o_a, o_b = sum of Q_i S_i
- *     K  [n][2]    writes:                 S_i = rho_i S_i + K_ia u_a + K_ib u_b
- *     R  [n][2]    reads the NEW state:    r_c, r_d, what the delta rule of the NEXT pair predicts
+ *     S  [n][16]      the panel, in L1; n is a multiple of 8
+ *     Q  [n/8][2][8]  reads the OLD state:    o_a, o_b = sum of Q_i S_i
+ *     K  [n/8][2][8]  writes:                 S_i = rho_i S_i + K_ia u_a + K_ib u_b
+ *     R  [n/8][2][8]  reads the NEW state:    r_c, r_d, what the delta rule of the NEXT pair
+ *                     predicts
  *
  * rescale: what rho is, see the constants. Every vector of the state is loaded and stored once
  * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, which is all the
- * arithmetic there is. */
-LAI_INLINE lai_v lai_pair_row(float *S, const float *Q, const float *K, const float *rho,
-                              int rescale, lai_v ua, lai_v ub, lai_v *oa, lai_v *ob) {
+ * arithmetic there is. Eight rows a turn: with two, the loop itself took a fifth of the
+ * instructions. */
+typedef struct lai_pass {
+    const float *Q, *K, *R, *rho;
+    float u[32], o[32]; /* [2][16], as are the predictions r */
+} lai_pass;
+
+LAI_INLINE void lai_pair_row(float *S, const float *Q, const float *K, const float *R,
+                             const float *rho, int rescale, int delta, const lai_v u[2], lai_v o[2],
+                             lai_v r[2]) {
     lai_v x = lai_load(S);
     LAI_FENCE(x);
-    *oa = lai_fma1(Q[0], x, *oa);
-    *ob = lai_fma1(Q[1], x, *ob);
+    o[0] = lai_fma1(Q[0], x, o[0]);
+    o[1] = lai_fma1(Q[8], x, o[1]);
+    if (rescale == LAI_LOOK) return;
     if (rescale != LAI_KEEP) x = lai_mul(x, lai_set(rho[0]));
     if (rescale == LAI_TWICE) x = lai_mul(x, lai_set(rho[1]));
-    x = lai_fma1(K[0], ua, x);
-    x = lai_fma1(K[1], ub, x);
+    x = lai_fma1(K[0], u[0], x);
+    x = lai_fma1(K[8], u[1], x);
     lai_store(S, x);
-    return x;
+    if (delta) {
+        r[0] = lai_fma1(R[0], x, r[0]);
+        r[1] = lai_fma1(R[8], x, r[1]);
+    }
 }
 
-/* Two rows a turn. An additive rule needs a second set of sums to keep both FMA ports busy; a
- * delta rule has four sums as it is, and no registers left. u, o and r are [2][16]. */
-LAI_INLINE void lai_pair(float *S, int64_t n, const float *Q, const float *K, const float *R,
-                         const float *rho, int rescale, int delta, const float *u, float *o,
-                         float *r) {
-    const lai_v ua = lai_load(u), ub = lai_load(u + 16);
+/* The sums of several rows are kept apart, as many as it takes to keep the multiply-add units busy
+ * and as registers allow. */
+LAI_INLINE void lai_pair(float *S, int64_t n, lai_pass *pass, float *predicted, int rescale,
+                         int delta) {
+    const lai_v zero = lai_zero();
+    const int sets = delta ? LAI_DELTA_SETS : LAI_ADD_SETS;
     const int64_t next = rescale == LAI_ROWS; /* a rho for every row */
-    lai_v oa = lai_zero(), ob = oa, oc = oa, od = oa, rc = oa, rd = oa, x;
+    const float *Q = pass->Q, *K = pass->K, *R = pass->R, *rho = pass->rho;
+    lai_v u[2], o[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
+    lai_v r[2][2] = {{zero, zero}, {zero, zero}};
     int64_t i;
-    for (i = 0; i < n; i += 2, S += 32, Q += 4, K += 4, R += 4, rho += 2 * next) {
-        x = lai_pair_row(S, Q, K, rho, rescale, ua, ub, &oa, &ob);
-        if (delta) {
-            rc = lai_fma1(R[0], x, rc);
-            rd = lai_fma1(R[1], x, rd);
-        }
-        if (i + 1 == n) break;
-        x = lai_pair_row(S + 16, Q + 2, K + 2, rho + next, rescale, ua, ub, delta ? &oa : &oc,
-                         delta ? &ob : &od);
-        if (delta) {
-            rc = lai_fma1(R[2], x, rc);
-            rd = lai_fma1(R[3], x, rd);
-        }
+    u[0] = rescale == LAI_LOOK ? zero : lai_load(pass->u);
+    u[1] = rescale == LAI_LOOK ? zero : lai_load(pass->u + 16);
+#define LAI_ROW(j)                                                                                 \
+    lai_pair_row(S + 16 * (j), Q + (j), K + (j), R + (j), rho + (j)*next, rescale, delta, u,       \
+                 o[(j) % sets], r[(j) % LAI_DELTA_SETS])
+    for (i = 0; i < n; i += 8, S += 128, Q += 16, K += 16, R += 16, rho += 8 * next) {
+        LAI_ROW(0);
+        LAI_ROW(1);
+        LAI_ROW(2);
+        LAI_ROW(3);
+        LAI_ROW(4);
+        LAI_ROW(5);
+        LAI_ROW(6);
+        LAI_ROW(7);
     }
-    lai_store(o, delta ? oa : lai_add(oa, oc));
-    lai_store(o + 16, delta ? ob : lai_add(ob, od));
-    if (delta) {
-        lai_store(r, rc);
-        lai_store(r + 16, rd);
+#undef LAI_ROW
+    for (i = 0; i < 2; ++i) {
+        if (sets > 2) o[0][i] = lai_add(o[0][i], o[2][i]);
+        if (sets > 2) o[1][i] = lai_add(o[1][i], o[3][i]);
+        lai_store(pass->o + 16 * i, sets > 1 ? lai_add(o[0][i], o[1][i]) : o[0][i]);
+        if (delta)
+            lai_store(predicted + 16 * i, LAI_DELTA_SETS > 1 ? lai_add(r[0][i], r[1][i]) : r[0][i]);
     }
 }
 
 /* Functions of their own: inlined into their caller, gcc runs out of registers inside the loop. */
-typedef void (*lai_pair_pass)(float *S, int64_t n, const float *Q, const float *K, const float *R,
-                              const float *rho, const float *u, float *o, float *r);
+typedef void (*lai_pair_pass)(float *S, int64_t n, lai_pass *pass, float *predicted);
 #define LAI_PAIR(name, rescale, delta)                                                             \
-    static void name(float *S, int64_t n, const float *Q, const float *K, const float *R,          \
-                     const float *rho, const float *u, float *o, float *r) {                       \
-        lai_pair(S, n, Q, K, R, rho, rescale, delta, u, o, r);                                     \
+    static void name(float *S, int64_t n, lai_pass *pass, float *predicted) {                      \
+        lai_pair(S, n, pass, predicted, rescale, delta);                                           \
     }
 LAI_PAIR(lai_add_keep, LAI_KEEP, 0)
 LAI_PAIR(lai_add_once, LAI_ONCE, 0)
@@ -1754,7 +1931,16 @@ LAI_PAIR(lai_delta_keep, LAI_KEEP, 1)
 LAI_PAIR(lai_delta_once, LAI_ONCE, 1)
 LAI_PAIR(lai_delta_twice, LAI_TWICE, 1)
 LAI_PAIR(lai_delta_rows, LAI_ROWS, 1)
+LAI_PAIR(lai_look_pair, LAI_LOOK, 0)
 #undef LAI_PAIR
+
+/* o = sum of Q_i S_i, [2][16], and nothing written */
+static void lai_look(float *S, int64_t n, const float *Q, float *o) {
+    lai_pass pass;
+    pass.Q = pass.K = pass.R = pass.rho = Q;
+    lai_look_pair(S, n, &pass, NULL);
+    memcpy(o, pass.o, sizeof pass.o);
+}
 
 /* [delta rule?][rescale] */
 static const lai_pair_pass lai_pair_passes[2][4] = {
@@ -1784,63 +1970,107 @@ static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
     return square == 0.0 ? 0.0f : (float)(1.0 / square);
 }
 
-static void lai_map_identity(const lai_head *h, float *y, const float *x, float norm) {
-    int64_t i;
-    for (i = 0; i < h->dim_k; i += 16)
-        lai_store_n(y + i, lai_mul(lai_set(norm), lai_load_n(x + i, h->dim_k - i)), h->dim_k - i);
+/* Features of a block of tokens, and for FAVOR+ the running maximum that its keys are relative to
+ * and the maximum of each query. */
+typedef struct lai_mapped {
+    lai_rows k, q;
+    int64_t q_next;
+    float *k_max, *q_max; /* [count], [queries][count] */
+    int64_t count;
+} lai_mapped;
+
+/* what is carried from block to block */
+typedef struct lai_stream {
+    const float *panels; /* of the projection, or null */
+    float *scratch;
+    float maximum;                  /* FAVOR+: of the keys so far */
+    double anchor[2], turns[16][2]; /* cosFormer: see lai_angle */
+    int64_t anchored, turned;
+} lai_stream;
+
+static void lai_identity16(float *y, const float *x, float norm, int64_t left) {
+    lai_store_n(y, lai_mul(lai_set(norm), lai_load_n(x, left)), left);
 }
 
 /* x > 0: x + 1, else exp(x), as exp(min(x, 0)) + max(x, 0): exact at 0, and NaN stays */
-static void lai_map_elu(const lai_head *h, float *y, const float *x, float norm) {
-    int64_t i;
-    for (i = 0; i < h->dim_k; i += 16) {
-        const lai_v v = lai_mul(lai_set(norm), lai_load_n(x + i, h->dim_k - i));
-        const lai_v low = lai_exp(lai_min(lai_zero(), v), lai_zero());
-        lai_store_n(y + i, lai_add(low, lai_max(lai_zero(), v)), h->dim_k - i);
-    }
+LAI_INLINE void lai_elu16(float *y, const float *x, float norm, int64_t left) {
+    const lai_v v = lai_mul(lai_set(norm), lai_load_n(x, left));
+    const lai_v low = lai_exp(lai_min(lai_zero(), v), NULL);
+    lai_store_n(y, lai_add(low, lai_max(lai_zero(), v)), left);
 }
 
-/* relu(x) cos(theta), then relu(x) sin(theta), theta = pi position / (2 M) */
-static void lai_map_cosine(const lai_head *h, float *y, const float *x, float norm,
-                           int64_t position) {
+/* relu(x) cos(theta), and n further on relu(x) sin(theta) */
+LAI_INLINE void lai_cosine16(float *y, const float *x, float norm, const float angle[2], int64_t n,
+                             int64_t left) {
+    const lai_v v = lai_max(lai_zero(), lai_mul(lai_set(norm), lai_load_n(x, left)));
+    lai_store_n(y, lai_mul(v, lai_set(angle[0])), left);
+    lai_store_n(y + n, lai_mul(v, lai_set(angle[1])), left);
+}
+
+static void lai_sincos(const lai_head *h, int64_t position, double angle[2]) {
     const double theta = 1.57079632679489662 * ((double)position / h->layer->horizon);
-    const lai_v c = lai_set((float)cos(theta)), s = lai_set((float)sin(theta));
-    int64_t i;
-    for (i = 0; i < h->dim_k; i += 16) {
-        const lai_v v = lai_mul(lai_set(norm), lai_load_n(x + i, h->dim_k - i));
-        lai_store_n(y + i, lai_mul(lai_max(lai_zero(), v), c), h->dim_k - i);
-        lai_store_n(y + h->dim_k + i, lai_mul(lai_max(lai_zero(), v), s), h->dim_k - i);
-    }
+    angle[0] = cos(theta);
+    angle[1] = sin(theta);
 }
 
-/* y[t][j] = w_j . x_t for all m rows of the projection: six tokens at a time on packed panels, in
- * sums of 32 (one long sum would lose what exp then makes visible), or row by row where nothing is
- * packed, which pays for single tokens */
-static void lai_project(const lai_head *h, const float *panels, float *y, int64_t y_step,
-                        lai_rows x, int64_t count) {
+/* cos and sin of pi position / (2 M): those of the multiple of 16 before it, turned by the rest, so
+ * that libm is asked once in 16 tokens, and a position has the same bits wherever a call begins */
+static void lai_angle(const lai_head *h, lai_stream *s, int64_t position, float angle[2]) {
+    const int64_t rest = position & 15;
+    double c, d;
+    if (position - rest != s->anchored) lai_sincos(h, s->anchored = position - rest, s->anchor);
+    for (; s->turned <= rest; ++s->turned) lai_sincos(h, s->turned, s->turns[s->turned]);
+    c = s->turns[rest][0];
+    d = s->turns[rest][1];
+    angle[0] = (float)fma(s->anchor[0], c, -(s->anchor[1] * d));
+    angle[1] = (float)fma(s->anchor[1], c, s->anchor[0] * d);
+}
+
+/* row i of those to be mapped: `keys` keys, then the queries, head by head */
+static const float *lai_input(const lai_mapped *y, int64_t keys, int64_t i) {
+    if (i < keys) return y->k.at + i * y->k.step;
+    i -= keys;
+    return y->q.at + i / y->count * y->q_next + i % y->count * y->q.step;
+}
+
+/* y[i][j] = w_j . x_i for all m rows of the projection: six inputs at a time on packed panels, in
+ * sums of 32 (one long sum would lose what exp then makes visible) */
+static void lai_project(const lai_head *h, const lai_mapped *in, int64_t keys, int64_t total,
+                        const float *panels, float *y, int64_t y_step) {
     const int64_t n = h->dim_k, m = h->layer->features;
     int64_t t, i, j;
-    for (t = 0; panels && t < count; t += 6)
+    for (t = 0; t < total; t += 6) {
+        const float *rows[6], *x[6];
+        float spare[16], *to[6];
+        for (i = 0; i < 6; ++i) /* rows that do not exist repeat the last one, to no effect */
+            rows[i] = lai_input(in, keys, LAI_MIN(t + i, total - 1));
         for (j = 0; j < m; j += 16) {
-            float spare[16] = {0.0f}, *to[6];
-            const float *rows[6];
-            for (i = 0; i < 6;
-                 ++i) { /* tokens that do not exist repeat the last one, to no effect */
-                rows[i] = x.at + LAI_MIN(t + i, count - 1) * x.step;
-                to[i] = t + i < count ? y + (t + i) * y_step + j : spare;
-                lai_store(to[i], lai_zero());
+            const float *P = panels + j * n;
+            for (i = 0; i < 6; ++i) {
+                x[i] = rows[i];
+                to[i] = t + i < total ? y + (t + i) * y_step + j : spare;
             }
-            for (i = 0; i < n; i += 32)
-                lai_tile6(rows, i, panels + j * n + 16 * i, LAI_MIN(32, n - i), to);
+            lai_tile6(x, P, LAI_MIN(32, n), to, 0);
+            for (i = 32; i < n; i += 32) {
+                int64_t k;
+                for (k = 0; k < 6; ++k) x[k] = rows[k] + i;
+                lai_tile6(x, P + 16 * i, LAI_MIN(32, n - i), to, 1);
+            }
         }
-    for (t = 0; !panels && t < count; ++t)
-        for (j = 0; j < m; j += 4) {
-            const float *rows[4];
-            float s[16];
-            for (i = 0; i < 4; ++i) rows[i] = h->projection + LAI_MIN(j + i, m - 1) * n;
-            lai_dot4(s, rows, x.at + t * x.step, n);
-            lai_store_n(y + t * y_step + j, lai_load_n(s, 4), LAI_MIN(4, m - j));
-        }
+    }
+}
+
+/* the same for one input, row by row, without packing: for single tokens */
+static void lai_project_row(const lai_head *h, const float *x, float *y) {
+    const int64_t n = h->dim_k, m = h->layer->features;
+    int64_t i, j;
+    for (j = 0; j < m; j += 4) {
+        const float *rows[4];
+        float s[16];
+        for (i = 0; i < 4; ++i) rows[i] = h->projection + LAI_MIN(j + i, m - 1) * n;
+        lai_dot4(s, rows, x, n);
+        lai_store_n(y + j, lai_load_n(s, 4), LAI_MIN(4, m - j));
+    }
 }
 
 /* the projection as panels [m/16][dk][16] */
@@ -1873,25 +2103,25 @@ static float lai_largest(const float *y, int64_t n, int absolute) {
         most = lai_max(most, v);
         if (absolute) most = lai_max(most, lai_sub(lai_zero(), v));
     }
-    lai_store(lanes, most);
     for (; j < n; ++j) top = LAI_MAX(top, absolute ? fabsf(y[j]) : y[j]);
-    for (j = 0; j < 16; ++j) top = LAI_MAX(top, lanes[j]);
+    LAI_R_STORE(lanes, LAI_FOLD(LAI_R_MAX, most));
+    for (j = 0; j < LAI_LANES; ++j) top = LAI_MAX(top, lanes[j]);
     return top;
 }
 
 /* |x|^2, the lanes' sums added in double */
 static double lai_square(const float *x, int64_t n) {
     lai_v sum = lai_zero();
-    double square = 0.0;
+    double even = 0.0, odd = 0.0;
     float lanes[16];
     int64_t i;
     for (i = 0; i < n; i += 16) {
         const lai_v v = lai_load_n(x + i, n - i);
         sum = lai_fma(v, v, sum);
     }
-    lai_store(lanes, sum);
-    for (i = 0; i < 16; ++i) square += (double)lanes[i];
-    return square;
+    LAI_R_STORE(lanes, LAI_FOLD(LAI_R_ADD, sum));
+    for (i = 0; i < LAI_LANES; i += 2) even += (double)lanes[i], odd += (double)lanes[i + 1];
+    return even + odd;
 }
 
 /* Exponential features of one row: y has its m projections and gets c (exp(+-w . y - |y|^2 / 2 -
@@ -1913,87 +2143,86 @@ static void lai_favor_exp(const lai_head *h, float *y, const float *x, float nor
     shift = lai_set((float)left);
     rest = lai_set(fabs(left) < 1e30 ? (float)(left - (double)(float)left) : 0.0f);
     low = lai_set(eps > 0.0 ? (float)(eps * exp(-(double)*maximum)) : 0.0f);
-    for (i = 0; i < m; i += 16) {
-        const lai_v e = lai_load_n(y + i, m - i);
-        const lai_v plus = lai_exp(lai_fma(e, root, shift), rest);
-        const lai_v minus = lai_exp(lai_fnma(e, root, shift), rest);
-        lai_store_n(y + i, lai_mul(c, lai_add(plus, low)), m - i);
-        if (both) lai_store_n(y + m + i, lai_mul(c, lai_add(minus, low)), m - i);
+    low = lai_mul(c, low);
+    for (i = 0; both && i < m; i += 16) { /* before y is overwritten */
+        const lai_v e = lai_exp(lai_fnma(lai_load_n(y + i, m - i), root, shift), &rest);
+        lai_store_n(y + m + i, lai_fma(c, e, low), m - i);
+    }
+    for (i = 0; i + 16 <= m; i += 16)
+        lai_store(y + i, lai_fma(c, lai_exp(lai_fma(lai_load(y + i), root, shift), &rest), low));
+    if (i < m) {
+        const lai_v e = lai_exp(lai_fma(lai_load_n(y + i, m - i), root, shift), &rest);
+        lai_store_n(y + i, lai_fma(c, e, low), m - i);
     }
 }
-
-/* Features of a block of tokens, and for FAVOR+ the running maximum that its keys are relative to
- * and the maximum of each query. */
-typedef struct lai_mapped {
-    lai_rows k, q;
-    int64_t q_next;
-    float *k_max, *q_max; /* [count], [queries][count] */
-    int64_t count;
-} lai_mapped;
-
-/* what is carried from block to block */
-typedef struct lai_stream {
-    const float *panels; /* of the projection, or null */
-    float *scratch;
-    float maximum; /* FAVOR+: of the keys so far */
-} lai_stream;
 
 /* floats of scratch for `count` tokens */
 static int64_t lai_scratch_floats(int64_t rows, int64_t queries, int64_t count) {
     return (queries + 1) * count * (rows + 1);
 }
 
-static void lai_map_rows(const lai_head *h, lai_stream *s, float *y, lai_rows x, int64_t t,
-                         int64_t count, float *max, int key) {
-    const int64_t rows = LAI_ROUND16(h->features);
+/* the features of one row x at y, which for FAVOR+ has its projections; key: of a key */
+static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float *x,
+                        int64_t position, float *max, int key) {
     const la_layer *l = h->layer;
+    const int64_t n = h->dim_k;
+    const float norm = lai_inverse_norm(x, n, l->l2_mode, l->l2_eps);
+    float angle[2];
     int64_t i;
-    if (l->feature == LA_FEATURE_FAVOR) lai_project(h, s->panels, y, rows, x, count);
-    for (i = 0; i < count; ++i, y += rows, x.at += x.step) {
-        const float norm = lai_inverse_norm(x.at, h->dim_k, l->l2_mode, l->l2_eps);
-        if (l->feature == LA_FEATURE_IDENTITY)
-            lai_map_identity(h, y, x.at, norm);
-        else if (l->feature == LA_FEATURE_ELU1)
-            lai_map_elu(h, y, x.at, norm);
-        else if (l->feature == LA_FEATURE_COSFORMER)
-            lai_map_cosine(h, y, x.at, norm, h->position + t + i);
-        else if (l->favor_kernel == LA_FAVOR_RELU)
-            lai_favor_relu(h, y, norm);
-        else {
-            max[i] = key ? s->maximum : -HUGE_VALF;
-            lai_favor_exp(h, y, x.at, norm, max + i);
-            s->maximum = key ? max[i] : s->maximum;
-        }
+#define LAI_EACH16(f)                                                                              \
+    for (i = 0; i + 16 <= n; i += 16) f(16);                                                       \
+    if (i < n) f(n - i)
+#define LAI_IDENTITY(left) lai_identity16(y + i, x + i, norm, left)
+#define LAI_ELU(left)      lai_elu16(y + i, x + i, norm, left)
+#define LAI_COSINE(left)   lai_cosine16(y + i, x + i, norm, angle, n, left)
+    if (l->feature == LA_FEATURE_IDENTITY) {
+        LAI_EACH16(LAI_IDENTITY);
+    } else if (l->feature == LA_FEATURE_ELU1) {
+        LAI_EACH16(LAI_ELU);
+    } else if (l->feature == LA_FEATURE_COSFORMER) {
+        lai_angle(h, s, position, angle);
+        LAI_EACH16(LAI_COSINE);
+    } else if (l->favor_kernel == LA_FAVOR_RELU) {
+        lai_favor_relu(h, y, norm);
+    } else {
+        *max = key ? s->maximum : -HUGE_VALF;
+        lai_favor_exp(h, y, x, norm, max);
+        s->maximum = key ? *max : s->maximum;
     }
+#undef LAI_EACH16
+#undef LAI_IDENTITY
+#undef LAI_ELU
+#undef LAI_COSINE
 }
 
 /* Features of `count` tokens from t on, of the keys, the queries or both. The identity is the
- * input itself; anything else goes to scratch. */
+ * input itself; anything else goes to scratch: maxima first, then a row for each of lai_input's. */
 LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t count, int keys,
                           int queries, lai_mapped *y) {
-    const int64_t rows = LAI_ROUND16(h->features);
-    float *at = s->scratch;
-    int64_t m;
+    const int64_t rows = LAI_ROUND16(h->features), own = keys ? count : 0;
+    const int64_t total = own + (queries ? h->queries * count : 0);
+    float *at = s->scratch + (h->queries + 1) * count;
+    int64_t i;
     y->k = h->k;
     y->q = h->q;
     y->k.at += t * y->k.step;
     y->q.at += t * y->q.step;
     y->q_next = h->q_next;
     y->count = count;
-    y->k_max = at;
-    y->q_max = at + count;
+    y->k_max = s->scratch;
+    y->q_max = s->scratch + count;
     if (h->layer->feature == LA_FEATURE_IDENTITY && h->layer->l2_mode == LA_L2_OFF) return;
-    at += (h->queries + 1) * count;
-    if (keys) {
-        lai_map_rows(h, s, at, y->k, t, count, y->k_max, 1);
-        y->k.at = at;
-        y->k.step = rows;
+    if (s->panels && total > 0) lai_project(h, y, own, total, s->panels, at, rows);
+    for (i = 0; i < total; ++i) {
+        const float *x = lai_input(y, own, i);
+        float *max = i < own ? y->k_max + i : y->q_max + i - own;
+        if (h->projection && !s->panels) lai_project_row(h, x, at + i * rows);
+        lai_map_row(h, s, at + i * rows, x, h->position + t + i % count, max, i < own);
     }
-    at += count * rows;
-    for (m = 0; queries && m < h->queries; ++m, y->q.at += h->q_next)
-        lai_map_rows(h, s, at + m * count * rows, y->q, t, count, y->q_max + m * count, 0);
+    if (keys) y->k.at = at;
+    if (keys) y->k.step = rows;
     if (queries) {
-        y->q.at = at;
+        y->q.at = at + own * rows;
         y->q.step = rows;
         y->q_next = count * rows;
     }
@@ -2020,6 +2249,8 @@ static void lai_begin_stream(const lai_head *h, lai_stream *s, float *scratch, f
     s->scratch = scratch;
     s->panels = h->projection ? panels : NULL;
     s->maximum = lai_has_maximum(h->layer) ? lai_first_maximum(h) : 0.0f;
+    s->anchored = -1;
+    s->turned = 0;
     if (s->panels) lai_pack_projection(h, panels);
 }
 
@@ -2043,9 +2274,9 @@ static void lai_store_z(const lai_head *h, const float *z, const lai_stream *s) 
     if (to && lai_has_maximum(h->layer)) to[h->features] = s->maximum;
 }
 
-/* panels of 16 columns, [features][16] each */
+/* panels of 16 columns, [features][16] each; the rows up to a multiple of 8 are zeros */
 static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
-    return panels + (column - h->first) * h->features;
+    return panels + (column - h->first) * LAI_ROUND8(h->features);
 }
 
 static void lai_load_panels(const lai_head *h, float *panels) {
@@ -2054,8 +2285,8 @@ static void lai_load_panels(const lai_head *h, float *panels) {
     for (c = h->first; c < end; c += 16) {
         float *S = lai_panel(h, panels, c);
         const int64_t cols = LAI_MIN(end - c, 16);
-        for (i = 0; i < n; ++i)
-            if (!h->state_in)
+        for (i = 0; i < LAI_ROUND8(n); ++i)
+            if (!h->state_in || i >= n)
                 lai_store(S + 16 * i, lai_zero());
             else if (h->layout == LA_KV)
                 lai_store(S + 16 * i, lai_load_n(h->state_in + i * h->dim_v + c, cols));
@@ -2110,8 +2341,8 @@ typedef struct lai_pair_info {
     float read[2], late[2];     /* decay up to a and b, as a product of two factors */
     float write[2], write_late; /* factors of u_a and u_b */
     float rho[2];
-    float kk; /* B (k_b . k_a) */
-    int rescale;
+    float kk;          /* B (k_b . k_a) */
+    int rescale, deep; /* deep: one of the second factors is not 1 */
 } lai_pair_info;
 
 /* for each query head: its dot products with the pair's own keys, and the factors of what it
@@ -2127,8 +2358,8 @@ typedef struct lai_pairs {
     lai_pair_info *info;
     lai_pair_query *query;
     lai_stream stream;
-    int64_t rows, count, queries; /* queries: h->queries, or 0 to absorb keys only */
-    double log_scale;             /* ln G of one decay for all rows */
+    int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
+    double log_scale;                         /* ln G of one decay for all rows */
 } lai_pairs;
 
 /* the gate of token t, with what FAVOR+ rescales by; 0 beyond the end */
@@ -2149,7 +2380,7 @@ LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_map
         const double A = lai_gate(h, y, 2 * (p - first), 2 * p, before);
         const double B = lai_gate(h, y, 2 * (p - first) + 1, 2 * p + 1, before);
         const double a = c->log_scale + A, b = a + B;
-        lai_pair_info *info = c->info + p % LAI_RING;
+        lai_pair_info *info = c->info + LAI_SLOT(p);
         info->rescale = fabs(a) > LAI_WINDOW || fabs(b) > LAI_WINDOW ? LAI_ONCE : LAI_KEEP;
         c->log_scale = info->rescale ? 0.0 : b;
         deep[j] = lai_split(a, x + j, lo + j);
@@ -2158,9 +2389,10 @@ LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_map
     }
     lai_exp_n(e, x, lo, 3 * LAI_RING);
     for (p = first, j = 0; p < end; ++p, ++j) {
-        lai_pair_info *info = c->info + p % LAI_RING;
+        lai_pair_info *info = c->info + LAI_SLOT(p);
         const float a = e[j], b = e[LAI_RING + j], B = e[2 * LAI_RING + j];
         const float B_late = deep[2 * LAI_RING + j] ? B : 1.0f;
+        info->deep = deep[j] || deep[LAI_RING + j] || deep[2 * LAI_RING + j];
         info->read[0] = a;
         info->late[0] = deep[j] ? a : 1.0f;
         info->read[1] = info->rho[0] = b;
@@ -2208,43 +2440,66 @@ static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const
     }
 }
 
-/* Coefficients of a pair under one decay for all rows: plain features; z is held like S. info->kk
- * holds B before and B (k_b . k_a) after. */
+/* a pair's four products with each other, of `left` or 16 rows, and its coefficients */
+LAI_INLINE void lai_pair_products(const float *ka, const float *kb, const float *qa,
+                                  const float *qb, int64_t left, float *K, float *Q, lai_v s[4]) {
+    const lai_v a = lai_load_n(ka, left), b = lai_load_n(kb, left);
+    const lai_v c = lai_load_n(qa, left), d = lai_load_n(qb, left);
+    lai_store_eights(K, a, b);
+    lai_store_eights(Q, c, d);
+    s[0] = lai_fma(c, a, s[0]);
+    s[1] = lai_fma(d, a, s[1]);
+    s[2] = lai_fma(d, b, s[2]);
+    s[3] = lai_fma(b, a, s[3]);
+}
+
+/* z is held like S: its products with q_a and q_b before the pair, and, if asked, z after it */
+static void lai_pair_z(const lai_head *h, lai_pairs *c, const lai_pair_info *info,
+                       const lai_pair_rows *x, int64_t m, int update, lai_pair_dots *dots) {
+    const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
+    const lai_v wa = lai_set(info->write[0] * info->write_late), wb = lai_set(info->write[1]);
+    lai_v za = lai_zero(), zb = za;
+    int64_t i, n = h->features;
+    float s[4];
+    for (i = 0; i < n; i += 16) {
+        lai_v z = lai_load(c->z + i);
+        za = lai_fma(lai_load_n(qa + i, n - i), z, za);
+        zb = lai_fma(lai_load_n(qb + i, n - i), z, zb);
+        if (!update) continue;
+        if (info->rescale) z = lai_mul(lai_mul(z, lai_set(info->rho[0])), lai_set(info->rho[1]));
+        z = lai_fma(wa, lai_load_n(x->ka + i, n - i), z);
+        lai_store(c->z + i, lai_fma(wb, lai_load_n(x->kb + i, n - i), z));
+    }
+    lai_sum4(s, za, zb, za, zb);
+    dots->za = s[0], dots->zb = s[1];
+}
+
+/* Coefficients of a pair under one decay for all rows: plain features. info->kk holds B before and
+ * B (k_b . k_a) after. */
 LAI_NOINLINE void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
                                   int64_t at, const lai_pair_rows *x) {
-    const int64_t slot = p % LAI_RING, n = h->features;
+    const int64_t slot = LAI_SLOT(p), n = h->features;
     lai_pair_info *info = c->info + slot;
-    const float B = info->kk, wa = info->write[0] * info->write_late;
+    const float B = info->kk;
+    const lai_v zero = lai_zero();
     float *K = c->K + slot * 2 * c->rows, s[4];
     int64_t m, i;
     for (m = 0; m == 0 || m < c->queries; ++m) {
         const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
         float *Q = c->Q + (slot * c->queries + m) * 2 * c->rows;
-        lai_v aa = lai_zero(), ba = aa, bb = aa, kk = aa;
-        lai_pair_dots dots;
-        for (i = 0; i < n; i += 16) {
-            const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
-            const lai_v va = lai_load_n(qa + i, n - i), vb = lai_load_n(qb + i, n - i);
-            lai_store_zip(K + 2 * i, ka, kb);
-            lai_store_zip(Q + 2 * i, va, vb);
-            aa = lai_fma(va, ka, aa);
-            ba = lai_fma(vb, ka, ba);
-            bb = lai_fma(vb, kb, bb);
-            kk = lai_fma(kb, ka, kk);
-        }
-        lai_sum4(s, aa, ba, bb, kk);
+        const float *ka = x->ka, *kb = x->kb;
+        lai_v sums[4] = {zero, zero, zero, zero};
+        lai_pair_dots dots = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+        for (i = 0; i + 16 <= n; i += 16)
+            lai_pair_products(ka + i, kb + i, qa + i, qb + i, 16, K + 2 * i, Q + 2 * i, sums);
+        if (i < n)
+            lai_pair_products(ka + i, kb + i, qa + i, qb + i, n - i, K + 2 * i, Q + 2 * i, sums);
+        lai_sum4(s, sums[0], sums[1], sums[2], sums[3]);
         dots.aa = s[0], dots.ba = s[1], dots.bb = s[2];
-        dots.za = h->normalised ? lai_dot(qa, c->z, n) : 0.0f;
-        dots.zb = h->normalised ? lai_dot(qb, c->z, n) : 0.0f;
         info->kk = s[3] * B;
+        if (h->normalised) lai_pair_z(h, c, info, x, m, m + 1 >= c->queries, &dots);
         if (c->queries > 0)
             lai_finish_query(h, info, y, at, m, B, &dots, c->query + slot * c->queries + m);
-    }
-    for (i = 0; h->normalised && i < n; i += 16) {
-        lai_v z = lai_load(c->z + i);
-        if (info->rescale) z = lai_mul(lai_mul(z, lai_set(info->rho[0])), lai_set(info->rho[1]));
-        z = lai_fma1(wa, lai_load_n(x->ka + i, n - i), z);
-        lai_store(c->z + i, lai_fma1(info->write[1], lai_load_n(x->kb + i, n - i), z));
     }
 }
 
@@ -2255,92 +2510,90 @@ LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
     return t;
 }
 
-/* The running sums of 16 rows' gates up to a and b, and the gates of b. */
-typedef struct lai_row_gates {
-    lai_v a, b, a_rest, b_rest, B;
-} lai_row_gates;
-
-LAI_INLINE lai_row_gates lai_load_row_gates(const lai_head *h, const lai_pairs *c, int64_t p,
-                                            int64_t i) {
-    const float *at = h->log_decay.at + 2 * p * h->log_decay.step + i;
-    const lai_v never = lai_set(LAI_NEVER);
-    lai_row_gates g;
-    g.a_rest = lai_load(c->rest + i);
-    g.a = lai_max(never, lai_load_n(at, h->features - i));
-    g.a = lai_sum_exactly(lai_load(c->sum + i), g.a, &g.a_rest);
-    g.B = lai_zero();
-    if (2 * p + 1 < h->keys)
-        g.B = lai_max(never, lai_load_n(at + h->log_decay.step, h->features - i));
-    g.b_rest = g.a_rest;
-    g.b = lai_sum_exactly(g.a, g.B, &g.b_rest);
-    return g;
+/* does the running sum of some channel's gates leave the window within the pair? */
+static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t p) {
+    const float *at = h->log_decay.at + 2 * p * h->log_decay.step;
+    const int64_t n = h->features, both = 2 * p + 1 < h->keys;
+    lai_v most = lai_zero();
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const lai_v a = lai_add(lai_load(c->sum + i), lai_load_n(at + i, n - i));
+        most = lai_max(lai_mul(a, a), most); /* NaN does not count */
+        if (both) {
+            const lai_v b = lai_add(a, lai_load_n(at + h->log_decay.step + i, n - i));
+            most = lai_max(lai_mul(b, b), most);
+        }
+    }
+    return lai_any_greater(most, (float)(LAI_WINDOW * LAI_WINDOW));
 }
 
 /* Decay per channel: G is a vector and goes into the coefficients, which are products and
- * quotients of features and decays; the numbers around the pass are 1. Keeps exp of the sums up
- * to a and b, and of b's gates, in decays [3][rows]. */
+ * quotients of features and decays; the numbers around the pass are 1. Leaves in `room` [4][rows]
+ * the decays up to a and b, B k_a, and z after the pair. The decay up to b is a product of two
+ * roundings, but the next pair starts from the sum. */
 static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const lai_pair_rows *x,
-                               float *decays) {
-    const int64_t slot = p % LAI_RING, n = h->features;
-    lai_pair_info *info = c->info + slot;
+                               float *room) {
+    const int64_t slot = LAI_SLOT(p), n = h->features, both = 2 * p + 1 < h->keys;
+    const float *at = h->log_decay.at + 2 * p * h->log_decay.step;
+    const lai_v never = lai_set(LAI_NEVER), zero = lai_zero(), one = lai_set(1.0f);
     float *K = c->K + slot * 2 * c->rows, *R = c->R + slot * 2 * c->rows,
           *rho = c->rho + slot * c->rows;
-    lai_v kk = lai_zero(), most = kk;
-    float lanes[16];
+    const int keep = !lai_rows_leave(h, c, p);
+    lai_v kk = zero;
     int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const lai_row_gates g = lai_load_row_gates(h, c, p, i);
-        most = lai_max(most, lai_max(g.a, lai_sub(lai_zero(), g.a)));
-        most = lai_max(most, lai_max(g.b, lai_sub(lai_zero(), g.b)));
-    }
-    lai_store(lanes, most);
-    info->rescale = (double)lai_largest(lanes, 16, 0) > LAI_WINDOW ? LAI_ROWS : LAI_KEEP;
+    c->info[slot].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
         const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
-        const lai_row_gates g = lai_load_row_gates(h, c, p, i);
-        const lai_v a = lai_exp(g.a, g.a_rest), b = lai_exp(g.b, g.b_rest),
-                    B = lai_exp(g.B, lai_zero());
-        const lai_v ka_late = lai_mul(ka, B);
-        lai_store(decays + i, a);
-        lai_store(decays + c->rows + i, b);
-        lai_store(decays + 2 * c->rows + i, B);
-        lai_store(rho + i, b);
-        lai_store_zip(R + 2 * i, lai_mul(ka, a), lai_mul(kb, b));
-        if (info->rescale)
-            lai_store_zip(K + 2 * i, ka_late, kb);
-        else
-            lai_store_zip(K + 2 * i, lai_div(ka, a), lai_div(kb, b));
-        lai_store(c->sum + i, info->rescale ? lai_zero() : g.b);
-        lai_store(c->rest + i, info->rescale ? lai_zero() : g.b_rest);
-        kk = lai_fma(kb, ka_late, kk);
+        const lai_v ga = lai_max(never, lai_load_n(at + i, n - i));
+        const lai_v gb =
+            both ? lai_max(never, lai_load_n(at + h->log_decay.step + i, n - i)) : zero;
+        lai_v rest = lai_load(c->rest + i);
+        const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), ga, &rest);
+        const lai_v A = lai_exp(sum, &rest), B = lai_exp(gb, NULL), AB = lai_mul(A, B);
+        const lai_v ka_late = lai_mul(ka, B), inverse = keep ? lai_div(one, AB) : one;
+        const lai_v wa = lai_mul(ka_late, inverse), wb = lai_mul(kb, inverse);
+        const lai_v both_sum = lai_sum_exactly(sum, gb, &rest);
+        lai_store_eights(K + 2 * i, wa, wb);
+        lai_store(c->sum + i, keep ? both_sum : zero);
+        lai_store(c->rest + i, keep ? rest : zero);
+        lai_store(rho + i, AB);
+        lai_store(room + i, A);
+        lai_store(room + c->rows + i, AB);
+        lai_store(room + 2 * c->rows + i, ka_late);
+        if (h->delta) {
+            lai_store_eights(R + 2 * i, lai_mul(ka, A), lai_mul(kb, AB));
+            kk = lai_fma(kb, ka_late, kk);
+        }
+        if (h->normalised)
+            lai_store(room + 3 * c->rows + i,
+                      lai_fma(lai_load(c->z + i), keep ? one : AB, lai_add(wa, wb)));
     }
-    info->kk = lai_sum(kk);
+    c->info[slot].kk = lai_sum(kk);
 }
 
 LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                                int64_t at, const lai_pair_rows *x, float *decays) {
-    const int64_t slot = p % LAI_RING, n = h->features;
+                                int64_t at, const lai_pair_rows *x, float *room) {
+    const int64_t slot = LAI_SLOT(p), n = h->features;
     lai_pair_info *info = c->info + slot;
-    const float *K = c->K + slot * 2 * c->rows, *rho = c->rho + slot * c->rows;
     float s[4];
     int64_t m, i;
     info->read[0] = info->read[1] = info->late[0] = info->late[1] = 1.0f;
     info->write[0] = info->write[1] = info->write_late = 1.0f;
-    lai_pair_wide_keys(h, c, p, x, decays);
+    info->deep = 0;
+    lai_pair_wide_keys(h, c, p, x, room);
     for (m = 0; m < c->queries; ++m) {
         const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
         float *Q = c->Q + (slot * c->queries + m) * 2 * c->rows;
         lai_v aa = lai_zero(), ba = aa, bb = aa, za = aa, zb = aa;
         lai_pair_dots dots;
         for (i = 0; i < n; i += 16) {
-            const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
             const lai_v va = lai_load_n(qa + i, n - i), vb = lai_load_n(qb + i, n - i);
-            const lai_v ra = lai_mul(va, lai_load(decays + i));
-            const lai_v rb = lai_mul(vb, lai_load(decays + c->rows + i));
-            lai_store_zip(Q + 2 * i, ra, rb);
-            aa = lai_fma(va, ka, aa);
-            ba = lai_fma(vb, lai_mul(ka, lai_load(decays + 2 * c->rows + i)), ba);
-            bb = lai_fma(vb, kb, bb);
+            const lai_v ra = lai_mul(va, lai_load(room + i));
+            const lai_v rb = lai_mul(vb, lai_load(room + c->rows + i));
+            lai_store_eights(Q + 2 * i, ra, rb);
+            aa = lai_fma(va, lai_load_n(x->ka + i, n - i), aa);
+            ba = lai_fma(vb, lai_load(room + 2 * c->rows + i), ba);
+            bb = lai_fma(vb, lai_load_n(x->kb + i, n - i), bb);
             if (h->normalised) {
                 za = lai_fma(ra, lai_load(c->z + i), za);
                 zb = lai_fma(rb, lai_load(c->z + i), zb);
@@ -2351,8 +2604,8 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
         dots.zb = h->normalised ? lai_sum(zb) : 0.0f;
         lai_finish_query(h, info, y, at, m, 1.0f, &dots, c->query + slot * c->queries + m);
     }
-    for (i = 0; h->normalised && i < n; ++i)
-        c->z[i] = fmaf(c->z[i], info->rescale ? rho[i] : 1.0f, K[2 * i] + K[2 * i + 1]);
+    for (i = 0; h->normalised && i < n; i += 16)
+        lai_store(c->z + i, lai_load(room + 3 * c->rows + i));
 }
 
 static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
@@ -2380,31 +2633,60 @@ static void lai_prepare_pairs(const lai_head *h, lai_pairs *c, int64_t first, in
     }
 }
 
-/* A pair as the panels see it: pointers at its slot, and at its tokens' rows. */
+/* A pair as the panels see it: pointers at its slot, and at its tokens' rows. What later steps will
+ * read and write is asked for evenly, a line of each row per panel: rows are short and far apart,
+ * so hardware does not foresee them. q and k a ring ahead; v and out two pairs ahead and no more,
+ * since rows whose distance is a power of two share few sets of L1 (four pairs ahead cost 10 to
+ * 30 %). */
 typedef struct lai_pair_view {
     const lai_pair_info *info;
     const lai_pair_query *query;
-    const float *K, *Q, *R, *rho;
-    const float *v[2], *beta[2];
-    float *out[2];
+    lai_pass pass;
+    const float *v[2], *beta[2], *v_soon[2], *k_later[2], *q_later[2];
+    float *out[2], *out_soon[2];
     int tokens; /* 2, or 1 at an odd end */
 } lai_pair_view;
 
 static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
-    const int64_t slot = p % LAI_RING, next = p + 1 < c->count ? (p + 1) % LAI_RING : slot,
-                  t = 2 * p;
+    const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot, t = 2 * p,
+                  last = h->keys - 1;
     int i;
     x->info = c->info + slot;
     x->query = c->query + slot * c->queries;
-    x->K = c->K + slot * 2 * c->rows;
-    x->R = c->R + next * 2 * c->rows;
-    x->Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->K;
-    x->rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
+    x->pass.K = c->K + slot * 2 * c->rows;
+    x->pass.R = c->R + next * 2 * c->rows;
+    x->pass.Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->pass.K;
+    x->pass.rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
     x->tokens = t + 1 < h->keys ? 2 : 1;
-    for (i = 0; i < x->tokens; ++i) {
-        x->v[i] = h->v.at + (t + i) * h->v.step;
-        x->beta[i] = h->beta.at + (t + i) * h->beta.step;
-        x->out[i] = c->queries > 0 ? lai_output(h, 0, t + i, 0) : NULL;
+    for (i = 0; i < 2; ++i) {
+        const int64_t own = LAI_MIN(t + i, last), soon = LAI_MIN(t + 4 + i, last),
+                      later = LAI_MIN(t + 2 * LAI_RING + i, last);
+        x->v[i] = h->v.at + own * h->v.step;
+        x->beta[i] = h->beta.at + own * h->beta.step;
+        x->v_soon[i] = h->v.at + soon * h->v.step;
+        x->k_later[i] = h->k.at + later * h->k.step;
+        if (c->queries == 0) continue;
+        x->q_later[i] = h->q.at + later * h->q.step;
+        x->out[i] = lai_output(h, 0, own, 0);
+        x->out_soon[i] = lai_output(h, 0, soon, 0);
+    }
+}
+
+LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                                  int64_t column) {
+    int64_t i;
+    LAI_PREFETCH(x->v_soon[0] + column);
+    LAI_PREFETCH(x->v_soon[1] + column);
+    if (c->queries > 0) {
+        LAI_PREFETCH_WRITE(x->out_soon[0] + column);
+        LAI_PREFETCH_WRITE(x->out_soon[1] + column);
+    }
+    for (i = column - h->first; i < h->dim_k; i += h->columns) {
+        LAI_PREFETCH(x->k_later[0] + i);
+        LAI_PREFETCH(x->k_later[1] + i);
+        if (c->queries == 0) continue;
+        LAI_PREFETCH(x->q_later[0] + i);
+        LAI_PREFETCH(x->q_later[1] + i);
     }
 }
 
@@ -2413,14 +2695,19 @@ LAI_INLINE void lai_pair_values(const lai_head *h, const lai_pair_view *x, const
                                 int64_t column, int64_t cols, lai_v *ua, lai_v *ub) {
     const lai_pair_info *info = x->info;
     lai_v a = lai_load_n(x->v[0] + column, cols), b;
-    if (h->delta)
-        a = lai_fnma(lai_set(info->read[0]), lai_mul(lai_load(r), lai_set(info->late[0])), a);
+    if (h->delta) {
+        lai_v predicted = lai_load(r);
+        if (info->deep) predicted = lai_mul(predicted, lai_set(info->late[0]));
+        a = lai_fnma(lai_set(info->read[0]), predicted, a);
+    }
     *ua = lai_times_beta(h, a, x->beta[0], column, cols);
     *ub = lai_zero();
     if (x->tokens < 2) return;
     b = lai_load_n(x->v[1] + column, cols);
     if (h->delta) {
-        b = lai_fnma(lai_set(info->read[1]), lai_mul(lai_load(r + 16), lai_set(info->late[1])), b);
+        lai_v predicted = lai_load(r + 16);
+        if (info->deep) predicted = lai_mul(predicted, lai_set(info->late[1]));
+        b = lai_fnma(lai_set(info->read[1]), predicted, b);
         b = lai_fnma(lai_set(info->kk), *ua, b);
     }
     *ub = lai_times_beta(h, b, x->beta[1], column, cols);
@@ -2428,81 +2715,57 @@ LAI_INLINE void lai_pair_values(const lai_head *h, const lai_pair_view *x, const
 
 /* o_a and o_b of query head m, from what the pass read (o) and the tokens' own writes (u) */
 LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64_t m,
-                                int64_t column, int64_t cols, lai_v oa, lai_v ob, lai_v ua,
-                                lai_v ub) {
+                                int64_t column, int64_t cols, lai_v ua, lai_v ub) {
     const lai_pair_query *query = x->query + m;
     const int64_t at = m * h->out_next + column;
-    oa = lai_mul(oa, lai_set(x->info->late[0]));
+    lai_v oa = lai_load(x->pass.o), ob = lai_load(x->pass.o + 16);
+    if (x->info->deep) {
+        oa = lai_mul(oa, lai_set(x->info->late[0]));
+        ob = lai_mul(ob, lai_set(x->info->late[1]));
+    }
     oa = lai_fma1(query->read[0], oa, lai_mul(lai_set(query->aa), ua));
     lai_store_n(x->out[0] + at, oa, cols);
     if (x->tokens < 2) return;
-    ob = lai_mul(ob, lai_set(x->info->late[1]));
     ob = lai_fma1(query->read[1], ob, lai_mul(lai_set(query->ba), ua));
     lai_store_n(x->out[1] + at, lai_fma1(query->bb, ub, ob), cols);
 }
 
 /* one pair, one panel */
-LAI_INLINE void lai_pair_panel(const lai_head *h, lai_pairs *c, const lai_pair_view *x,
-                               int64_t column, int64_t cols) {
-    const int64_t n = h->features;
+LAI_INLINE void lai_pair_panel(const lai_head *h, lai_pairs *c, lai_pair_view *x, int64_t column,
+                               int64_t cols) {
     const lai_pair_info *info = x->info;
-    float *S = lai_panel(h, c->panels, column), *r = c->predicted + 2 * (column - h->first);
-    float u[32], o[32];
-    lai_v ua, ub, oa, ob;
+    const int64_t n = c->panel_rows;
+    float *S = c->panels + (column - h->first) * n, *r = c->predicted + 2 * (column - h->first);
+    lai_v ua, ub, wa;
     int64_t m;
+    lai_pair_prefetch(h, c, x, column);
     lai_pair_values(h, x, r, column, cols, &ua, &ub);
     for (m = 1; m < c->queries; ++m) {
-        lai_read2(S, 16, x->Q + m * 2 * c->rows, 2, n, &oa, &ob);
-        lai_pair_output(h, x, m, column, cols, oa, ob, ua, ub);
+        lai_look(S, n, x->pass.Q + m * 2 * c->rows, x->pass.o);
+        lai_pair_output(h, x, m, column, cols, ua, ub);
     }
-    lai_store(u, lai_mul(lai_mul(ua, lai_set(info->write[0])), lai_set(info->write_late)));
-    lai_store(u + 16, lai_mul(ub, lai_set(info->write[1])));
-    lai_pair_passes[h->delta][info->rescale](S, n, x->Q, x->K, x->R, x->rho, u, o, r);
-    if (c->queries > 0)
-        lai_pair_output(h, x, 0, column, cols, lai_load(o), lai_load(o + 16), ua, ub);
+    wa = lai_mul(ua, lai_set(info->write[0]));
+    if (info->deep) wa = lai_mul(wa, lai_set(info->write_late));
+    lai_store(x->pass.u, wa);
+    lai_store(x->pass.u + 16, lai_mul(ub, lai_set(info->write[1])));
+    lai_pair_passes[h->delta][info->rescale](S, n, &x->pass, r);
+    if (c->queries > 0) lai_pair_output(h, x, 0, column, cols, ua, ub);
 }
 
-/* What later steps will read and write, asked for evenly: rows are short and far apart, so hardware
- * does not foresee them. q and k a ring ahead; v and out two pairs ahead and no more, since rows
- * whose distance is a power of two share few sets of L1 (four pairs ahead cost 10 to 30 %). */
-LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, int64_t t, int64_t column,
-                                  int64_t share) {
-    const int64_t soon = t + 4, later = t + 2 * LAI_RING, last = h->keys - 1;
-    int64_t i;
-    for (i = column; soon < last && i < column + share; i += 16) {
-        const float *v = h->v.at + soon * h->v.step + i;
-        LAI_PREFETCH(v);
-        LAI_PREFETCH(v + h->v.step);
-        if (c->queries > 0) {
-            LAI_PREFETCH_WRITE(lai_output(h, 0, soon, i));
-            LAI_PREFETCH_WRITE(lai_output(h, 0, soon + 1, i));
-        }
-    }
-    for (i = column - h->first; later < last && share > 0 && i < h->dim_k; i += 16, share -= 16) {
-        const float *k = h->k.at + later * h->k.step + i;
-        LAI_PREFETCH(k);
-        LAI_PREFETCH(k + h->k.step);
-        if (c->queries > 0) {
-            const float *q = h->q.at + later * h->q.step + i;
-            LAI_PREFETCH(q);
-            LAI_PREFETCH(q + h->q.step);
-        }
-    }
-}
-
-/* Pairs first .. end - 1 over all panels, two panels at a time: the one hides the other's latency,
- * and up to dk = 128 both stay in L1. */
+/* Pairs first .. end - 1 over all panels, as many panels at a time as stay in L1, at least two: the
+ * one hides the other's latency. */
 static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
     const int64_t last = h->first + h->columns;
+    const int64_t width = 16 * LAI_MAX(2, 256 / c->panel_rows);
     int64_t group, column, p;
-    for (group = h->first; group < last; group += 32)
+    for (group = h->first; group < last; group += width)
         for (p = first; p < end; ++p) {
-            const int64_t stop = LAI_MIN(group + 32, last);
+            const int64_t stop = LAI_MIN(group + width, last);
             lai_pair_view x;
             lai_view_pair(h, c, p, &x);
-            lai_pair_prefetch(h, c, 2 * p, group, stop - group);
-            for (column = group; column < stop; column += 16)
-                lai_pair_panel(h, c, &x, column, LAI_MIN(stop - column, 16));
+            for (column = group; column + 16 <= stop; column += 16)
+                lai_pair_panel(h, c, &x, column, 16);
+            if (column < stop) lai_pair_panel(h, c, &x, column, stop - column);
         }
 }
 
@@ -2513,7 +2776,7 @@ static void lai_settle_pairs(const lai_head *h, lai_pairs *c) {
     for (i = 0; i < h->features; ++i) {
         if (h->decay_wide) G = (float)exp((double)c->sum[i] + (double)c->rest[i]);
         for (column = 0; column < h->columns; column += 16) {
-            float *S = c->panels + column * h->features + 16 * i;
+            float *S = lai_panel(h, c->panels, h->first + column) + 16 * i;
             lai_store(S, lai_mul(lai_set(G), lai_load(S)));
         }
         if (h->normalised) c->z[i] *= G;
@@ -2526,13 +2789,14 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
     const int64_t block = 2 * LAI_RING;
     float *at = h->work;
     c->rows = rows;
-    c->panels = at, at += columns * h->features;
+    c->panel_rows = LAI_ROUND8(h->features);
+    c->panels = at, at += columns * c->panel_rows;
     c->K = at, at += block * rows;
     c->Q = at, at += block * rows * h->queries;
     c->room = at, at += block * rows;
     c->R = h->decay_wide ? c->room : c->K;
     c->rho = at, at += LAI_RING * rows;
-    c->zeros = at, at += 4 * rows; /* and three rows of decays behind the zeros */
+    c->zeros = at, at += 5 * rows; /* and room for lai_pair_wide behind the zeros */
     c->z = at, at += rows;
     c->sum = at, at += rows;
     c->rest = at, at += rows;
@@ -2548,10 +2812,8 @@ static void lai_absorb_pairs(const lai_head *h, lai_pairs *c) {
     int64_t p, end, column, prepared = LAI_MIN(LAI_RING, c->count);
     lai_prepare_pairs(h, c, 0, prepared);
     for (column = 0; h->delta && c->count && column < h->columns; column += 16) {
-        lai_v ra, rb;
-        lai_read2(c->panels + column * h->features, 16, c->R, 2, h->features, &ra, &rb);
-        lai_store(c->predicted + 2 * column, ra);
-        lai_store(c->predicted + 2 * column + 16, rb);
+        float *S = lai_panel(h, c->panels, h->first + column);
+        lai_look(S, c->panel_rows, c->R, c->predicted + 2 * column);
     }
     for (p = 0; p < c->count; p = end) {
         end = prepared < c->count ? prepared - 1 : c->count;
@@ -2601,14 +2863,16 @@ static void lai_read_pair(const lai_head *h, lai_pairs *c, const lai_mapped *y, 
     const float b = both ? scale * lai_inverse(h, zb, lai_left_out(h, y, m, i + 1)) : 0.0f;
     int64_t column;
     for (column = 0; column < n; column += 16)
-        lai_store_zip(c->K + 2 * column, lai_load_n(qa + column, n - column),
-                      lai_load_n(qb + column, n - column));
+        lai_store_eights(c->K + 2 * column, lai_load_n(qa + column, n - column),
+                         lai_load_n(qb + column, n - column));
     for (column = h->first; column < h->first + h->columns; column += 16) {
         const int64_t cols = LAI_MIN(h->first + h->columns - column, 16);
-        lai_v oa, ob;
-        lai_read2(lai_panel(h, c->panels, column), 16, c->K, 2, n, &oa, &ob);
-        lai_store_n(lai_output(h, m, t, column), lai_mul(lai_set(a), oa), cols);
-        if (both) lai_store_n(lai_output(h, m, t + 1, column), lai_mul(lai_set(b), ob), cols);
+        float o[32];
+        lai_look(lai_panel(h, c->panels, column), c->panel_rows, c->K, o);
+        lai_store_n(lai_output(h, m, t, column), lai_mul(lai_set(a), lai_load(o)), cols);
+        if (both)
+            lai_store_n(lai_output(h, m, t + 1, column), lai_mul(lai_set(b), lai_load(o + 16)),
+                        cols);
     }
 }
 
@@ -2643,7 +2907,7 @@ typedef struct lai_gate_rows {
 
 /* value and step of 16 rows whose gates are g */
 LAI_INLINE void lai_store_gate(float *value, float *step, lai_v g) {
-    lai_v s, e = lai_exp_parts(g, lai_zero(), &s), on = lai_greater(g, lai_set(-0.5f));
+    lai_v s, e = lai_exp_parts(g, NULL, &s), on = lai_greater(g, lai_set(-0.5f));
     lai_store(value, lai_fma(s, e, lai_add(s, lai_keep(lai_set(-1.0f), on))));
     lai_store(step, on);
 }
@@ -2929,14 +3193,15 @@ static void lai_fold_factors(const lai_head *h, lai_factors *f) {
     g.step = f->gates + f->rows;
     for (i = 0; i < f->rows;
          i += 16) { /* gamma itself would be rounded, and that adds up over chunks */
-        lai_v p, e = lai_exp_parts(lai_load(f->sum + i), lai_load(f->rest + i), &p);
+        const lai_v rest = lai_load(f->rest + i);
+        lai_v p, e = lai_exp_parts(lai_load(f->sum + i), &rest, &p);
         const lai_v on = lai_greater(lai_load(f->sum + i), lai_set(-0.5f));
         lai_store(f->gates + i, lai_fma(p, e, lai_add(p, lai_keep(lai_set(-1.0f), on))));
         lai_store(f->gates + f->rows + i, on);
     }
     for (column = 0; column < f->columns; column += 16)
         for (i = 0; i < h->features; i += 2) {
-            float *S = f->panels + column * h->features + 16 * i;
+            float *S = lai_panel(h, f->panels, h->first + column) + 16 * i;
             lai_v a, b;
             lai_read2(f->U + column, f->columns, f->kappa + i, f->rows, f->count, &a, &b);
             lai_store(S, lai_add(lai_decay_row(lai_load(S), &g, i), a));
@@ -2980,8 +3245,10 @@ static void lai_step_factors(const lai_head *h, lai_factors *f, int64_t t, doubl
         }
         for (s = 0; s < f->count; ++s) lai_decay_all(f->kappa + s * f->rows, &g, f->rows);
     }
-    for (i = 0; i < f->rows; i += 16)
-        lai_store(f->gamma + i, lai_exp(lai_load(f->sum + i), lai_load(f->rest + i)));
+    for (i = 0; i < f->rows; i += 16) {
+        const lai_v rest = lai_load(f->rest + i);
+        lai_store(f->gamma + i, lai_exp(lai_load(f->sum + i), &rest));
+    }
 }
 
 /* coefficients[i] = gamma x, scores[s] = x . kappa_s for s <= count, of two vectors x, y at once */
@@ -3076,7 +3343,7 @@ static void lai_begin_factors(const lai_head *h, lai_factors *f, int64_t size) {
     f->rows = LAI_ROUND16(h->features);
     f->columns = LAI_ROUND16(h->columns);
     f->count = 0;
-    f->panels = at, at += f->columns * h->features;
+    f->panels = at, at += f->columns * LAI_ROUND8(h->features);
     f->coefficients = at, at += 2 * f->rows;
     f->gates = at, at += 4 * f->rows;
     f->z = at, at += f->rows;
@@ -3144,6 +3411,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_R_MIN
 #undef LAI_R_GREATER
 #undef LAI_R_KEEP
+#undef LAI_R_ANY
 #undef LAI_R_ROUND
 #undef LAI_FENCE
 #undef LAI_LANES
@@ -3153,9 +3421,14 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_MAP3
 #undef LAI_MAP_MEMORY
 #undef LAI_STORE_MEMORY
-#undef LAI_TOTAL
+#undef LAI_FOLD
+#undef LAI_ANY
+#undef LAI_ADD_SETS
+#undef LAI_DELTA_SETS
 #undef lai_r
 #undef lai_lanes
+#undef lai_r_upper
+#undef lai_r_half
 #undef lai_r_pow2
 #undef lai_r_store_zip
 #undef lai_r_sum4
@@ -3175,6 +3448,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_r_fma
 #undef lai_r_fnma
 #undef lai_r_sum
+#undef lai_r_any
 #undef lai_v
 #undef lai_make
 #undef lai_add
@@ -3196,7 +3470,9 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_store
 #undef lai_store_n
 #undef lai_store_zip
+#undef lai_store_eights
 #undef lai_sum4
+#undef lai_any_greater
 #undef lai_fma1
 #undef lai_sum
 #undef lai_exp_parts
@@ -3219,11 +3495,18 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_delta_once
 #undef lai_delta_twice
 #undef lai_delta_rows
+#undef lai_pass
+#undef lai_look_pair
+#undef lai_look
 #undef lai_pair_passes
 #undef lai_inverse_norm
-#undef lai_map_identity
-#undef lai_map_elu
-#undef lai_map_cosine
+#undef lai_identity16
+#undef lai_elu16
+#undef lai_cosine16
+#undef lai_sincos
+#undef lai_angle
+#undef lai_input
+#undef lai_project_row
 #undef lai_project
 #undef lai_pack_projection
 #undef lai_favor_relu
@@ -3233,7 +3516,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_mapped
 #undef lai_stream
 #undef lai_scratch_floats
-#undef lai_map_rows
+#undef lai_map_row
 #undef lai_map
 #undef lai_left_out
 #undef lai_first_maximum
@@ -3255,10 +3538,11 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_pair_rows
 #undef lai_pair_dots
 #undef lai_finish_query
+#undef lai_pair_products
+#undef lai_pair_z
 #undef lai_pair_narrow
 #undef lai_sum_exactly
-#undef lai_row_gates
-#undef lai_load_row_gates
+#undef lai_rows_leave
 #undef lai_pair_wide_keys
 #undef lai_pair_wide
 #undef lai_prepare_pairs
@@ -3324,37 +3608,47 @@ static void lai_run_form(const lai_head *h) {
  * ============================================================================================== */
 
 #if LAI_HAS_AVX2
-static int lai_detect_avx2(void) {
+/* the instruction sets of this processor that the system saves, as bits 1 << LA_ISA_.. */
+static int lai_detect(void) {
     unsigned a, b, c, d, low, high;
+    int found = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA)) return 0;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* does the system save them? */
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if ((low & 6u) != 6u || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
-    return (b & bit_AVX2) != 0;
+    if (b & bit_AVX2) found |= 1 << LA_ISA_AVX2;
+    if (found && (low & 0xE0u) == 0xE0u && (b & bit_AVX512F) && (b & bit_AVX512VL))
+        found |= 1 << LA_ISA_AVX512;
+    return found;
 }
-static int lai_has_avx2(void) {
-    static int cached; /* 0 unknown, 1 no, 2 yes: every thread that finds 0 writes the same */
+static int lai_found(int isa) {
+    static int cached; /* 0 unknown, else bit 0 set: every thread that finds 0 writes the same */
     int known = __atomic_load_n(&cached, __ATOMIC_RELAXED);
     if (known == 0) {
-        known = 1 + lai_detect_avx2();
+        known = 1 | lai_detect();
         __atomic_store_n(&cached, known, __ATOMIC_RELAXED);
     }
-    return known == 2;
+    return known >> isa & 1;
 }
 #else
-static int lai_has_avx2(void) {
+static int lai_found(int isa) {
+    (void)isa;
     return 0;
 }
 #endif
 
 LA_DEF int la_isa_available(int isa) {
-    return isa == LA_ISA_SCALAR || (isa == LA_ISA_AVX2 && lai_has_avx2()) ||
-           (isa == LA_ISA_NEON && LAI_HAS_NEON);
+    return isa == LA_ISA_SCALAR || (isa == LA_ISA_NEON && LAI_HAS_NEON) ||
+           ((isa == LA_ISA_AVX2 || isa == LA_ISA_AVX512) && lai_found(isa));
 }
 
 static void lai_run_head(int isa, const lai_head *head) {
 #if LAI_HAS_AVX2
     if (isa == LA_ISA_AVX2) {
         lai_avx2_run_form(head);
+        return;
+    }
+    if (isa == LA_ISA_AVX512) {
+        lai_avx512_run_form(head);
         return;
     }
 #endif
