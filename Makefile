@@ -7,6 +7,8 @@ PREFIX ?= /usr/local
 LDLIBS = -lm -pthread
 EXTRA =
 TEST_OPTIONS =
+# OpenBLAS is one of the baselines of the bench where there is one; `make OPENBLAS=` leaves it out.
+OPENBLAS = $(shell pkg-config --exists openblas 2>/dev/null && echo openblas)
 BUILD = build
 
 WARNINGS = -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual \
@@ -71,10 +73,10 @@ all: $(PROGRAMS) ## Build the examples and the bench (the default)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
 
-test: $(BUILD)/attend $(BUILD)/text_memory
+test: $(BUILD)/attend $(BUILD)/text_memory $(BUILD)/bench
 test: $(BUILD)/tests ## Run the tests; the last line says: N passed, N failed
 	@{
-		for script in $(wildcard tests/programs.sh); do
+		for script in $(wildcard tests/programs.sh tests/bench.sh); do
 			BUILD=$(BUILD) sh $$script || echo "failed: $$script, status $$?"
 		done >$(BUILD)/programs.log 2>&1 &
 		$(BUILD)/tests $(TEST_OPTIONS) || echo "failed: $(BUILD)/tests, status $$?"
@@ -251,6 +253,14 @@ clean: ## Remove build/
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/obj/examples/%.o
 $(CXX_EXAMPLES): LINK = $(CXX) -O2 $(EXTRA) $(LDFLAGS)
 $(BUILD)/bench: $(BENCH)
+ifneq ($(OPENBLAS),)
+$(BUILD)/bench: LDLIBS += $(shell pkg-config --libs $(OPENBLAS))
+$(BUILD)/obj/bench/baselines.o: TUNE += -DBENCH_WITH_OPENBLAS \
+	$(shell pkg-config --cflags $(OPENBLAS))
+endif
+# What the library is compared to gets what a compiler can do for it.
+$(BUILD)/obj/bench/baselines.o $(BUILD)/obj/bench/softmax.o: TUNE += -O3
+$(BUILD)/obj/bench/machine.o: TUNE += -DBENCH_FLAGS='"$(strip $(CPPFLAGS) $(CFLAGS) $(EXTRA))"'
 $(BUILD)/tests: $(TESTS)
 $(PROGRAMS) $(BUILD)/tests:
 	@echo 'LINK $@'
@@ -259,7 +269,7 @@ $(PROGRAMS) $(BUILD)/tests:
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	echo 'CC $@'
-	$(COMPILE) -MMD -MP -c -o $@ $<
+	$(COMPILE) $(TUNE) -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -477,6 +477,7 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_RING         16 /* pairs prepared at once */
 #define LAI_SLOT(p)      ((p) & (LAI_RING - 1))
 #define LAI_TOKENS       16 /* tokens prepared at once by the other forms */
+#define LAI_TILE         6  /* rows of a tile */
 #define LAI_ALIGN        64 /* of the workspace's own start */
 #define LAI_ROUND16(n)   (((n) + 15) / 16 * 16)
 #define LAI_ROUND8(n)    (((n) + 7) / 8 * 8)
@@ -895,8 +896,8 @@ static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int f
     if ((form == LA_CHUNKWISE && chunk == 0) || layer->bidirectional)
         return lai_muladd(rows + 4, LAI_RING * (4 * more + 3) + 8,
                           lai_muladd(2, columns, lai_muladd(LAI_RING, 16, floats)));
-    floats = lai_muladd(chunk, rows + columns + 2, lai_muladd(1, 4, floats));
-    return lai_muladd(rows + 1, LAI_TOKENS * more + 10, floats);
+    floats = lai_muladd(LAI_ROUND16(chunk), 2 * rows + columns + 6 * more + 1, floats);
+    return lai_muladd(rows + 2, 12 * more + 16, floats);
 }
 
 /* bytes with room to align; LA_AUTO has enough for either form that it may take; 0 = overflow */
@@ -1106,11 +1107,10 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 /* The names of a pass: lai_x is lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE. */
 #define lai_r                 LAI_NAME(r)
 #define lai_lanes             LAI_NAME(lanes)
+#define lai_r_pow2            LAI_NAME(r_pow2)
+#define lai_r_sum4            LAI_NAME(r_sum4)
 #define lai_r_upper           LAI_NAME(r_upper)
 #define lai_r_half            LAI_NAME(r_half)
-#define lai_r_pow2            LAI_NAME(r_pow2)
-#define lai_r_store_zip       LAI_NAME(r_store_zip)
-#define lai_r_sum4            LAI_NAME(r_sum4)
 #define lai_r_load_n          LAI_NAME(r_load_n)
 #define lai_r_store_n         LAI_NAME(r_store_n)
 #define lai_r_bits            LAI_NAME(r_bits)
@@ -1126,8 +1126,8 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_r_keep            LAI_NAME(r_keep)
 #define lai_r_fma             LAI_NAME(r_fma)
 #define lai_r_fnma            LAI_NAME(r_fnma)
-#define lai_r_sum             LAI_NAME(r_sum)
 #define lai_r_any             LAI_NAME(r_any)
+#define lai_r_sum             LAI_NAME(r_sum)
 #define lai_v                 LAI_NAME(v)
 #define lai_make              LAI_NAME(make)
 #define lai_add               LAI_NAME(add)
@@ -1148,7 +1148,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_load_n            LAI_NAME(load_n)
 #define lai_store             LAI_NAME(store)
 #define lai_store_n           LAI_NAME(store_n)
-#define lai_store_zip         LAI_NAME(store_zip)
 #define lai_store_eights      LAI_NAME(store_eights)
 #define lai_sum4              LAI_NAME(sum4)
 #define lai_any_greater       LAI_NAME(any_greater)
@@ -1159,10 +1158,13 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_exp_n             LAI_NAME(exp_n)
 #define lai_decay             LAI_NAME(decay)
 #define lai_read              LAI_NAME(read)
-#define lai_read2             LAI_NAME(read2)
 #define lai_tile6             LAI_NAME(tile6)
+#define lai_tile_set          LAI_NAME(tile_set)
+#define lai_tile_add          LAI_NAME(tile_add)
+#define lai_tile_update       LAI_NAME(tile_update)
 #define lai_dot4              LAI_NAME(dot4)
 #define lai_dot               LAI_NAME(dot)
+#define lai_pass              LAI_NAME(pass)
 #define lai_pair_row          LAI_NAME(pair_row)
 #define lai_pair              LAI_NAME(pair)
 #define lai_pair_pass         LAI_NAME(pair_pass)
@@ -1174,26 +1176,25 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_delta_once        LAI_NAME(delta_once)
 #define lai_delta_twice       LAI_NAME(delta_twice)
 #define lai_delta_rows        LAI_NAME(delta_rows)
-#define lai_pass              LAI_NAME(pass)
 #define lai_look_pair         LAI_NAME(look_pair)
 #define lai_look              LAI_NAME(look)
 #define lai_pair_passes       LAI_NAME(pair_passes)
 #define lai_inverse_norm      LAI_NAME(inverse_norm)
+#define lai_mapped            LAI_NAME(mapped)
+#define lai_stream            LAI_NAME(stream)
 #define lai_identity16        LAI_NAME(identity16)
 #define lai_elu16             LAI_NAME(elu16)
 #define lai_cosine16          LAI_NAME(cosine16)
 #define lai_sincos            LAI_NAME(sincos)
 #define lai_angle             LAI_NAME(angle)
 #define lai_input             LAI_NAME(input)
-#define lai_project_row       LAI_NAME(project_row)
 #define lai_project           LAI_NAME(project)
+#define lai_project_row       LAI_NAME(project_row)
 #define lai_pack_projection   LAI_NAME(pack_projection)
 #define lai_favor_relu        LAI_NAME(favor_relu)
 #define lai_largest           LAI_NAME(largest)
 #define lai_square            LAI_NAME(square)
 #define lai_favor_exp         LAI_NAME(favor_exp)
-#define lai_mapped            LAI_NAME(mapped)
-#define lai_stream            LAI_NAME(stream)
 #define lai_scratch_floats    LAI_NAME(scratch_floats)
 #define lai_map_row           LAI_NAME(map_row)
 #define lai_map               LAI_NAME(map)
@@ -1227,10 +1228,10 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_prepare_pairs     LAI_NAME(prepare_pairs)
 #define lai_pair_view         LAI_NAME(pair_view)
 #define lai_view_pair         LAI_NAME(view_pair)
+#define lai_pair_prefetch     LAI_NAME(pair_prefetch)
 #define lai_pair_values       LAI_NAME(pair_values)
 #define lai_pair_output       LAI_NAME(pair_output)
 #define lai_pair_panel        LAI_NAME(pair_panel)
-#define lai_pair_prefetch     LAI_NAME(pair_prefetch)
 #define lai_pair_block        LAI_NAME(pair_block)
 #define lai_settle_pairs      LAI_NAME(settle_pairs)
 #define lai_layout_pairs      LAI_NAME(layout_pairs)
@@ -1262,16 +1263,27 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_begin_tokens      LAI_NAME(begin_tokens)
 #define lai_run_token         LAI_NAME(run_token)
 #define lai_run_recurrent     LAI_NAME(run_recurrent)
-#define lai_factors           LAI_NAME(factors)
-#define lai_fold_factors      LAI_NAME(fold_factors)
-#define lai_gate_part         LAI_NAME(gate_part)
-#define lai_step_factors      LAI_NAME(step_factors)
-#define lai_score             LAI_NAME(score)
-#define lai_score_factor      LAI_NAME(score_factor)
-#define lai_factor_panel      LAI_NAME(factor_panel)
-#define lai_factor_token      LAI_NAME(factor_token)
-#define lai_begin_factors     LAI_NAME(begin_factors)
-#define lai_run_factors       LAI_NAME(run_factors)
+#define lai_chunk             LAI_NAME(chunk)
+#define lai_tile              LAI_NAME(tile)
+#define lai_score_row         LAI_NAME(score_row)
+#define lai_stream_row        LAI_NAME(stream_row)
+#define lai_decay_chunk       LAI_NAME(decay_chunk)
+#define lai_open_chunk        LAI_NAME(open_chunk)
+#define lai_chunk_gate        LAI_NAME(chunk_gate)
+#define lai_update_panel      LAI_NAME(update_panel)
+#define lai_close_chunk       LAI_NAME(close_chunk)
+#define lai_tile_shift        LAI_NAME(tile_shift)
+#define lai_forgets           LAI_NAME(forgets)
+#define lai_begin_tile        LAI_NAME(begin_tile)
+#define lai_append_keys       LAI_NAME(append_keys)
+#define lai_narrow_scores     LAI_NAME(narrow_scores)
+#define lai_step_keys         LAI_NAME(step_keys)
+#define lai_wide_scores       LAI_NAME(wide_scores)
+#define lai_tile_factors      LAI_NAME(tile_factors)
+#define lai_tile_read         LAI_NAME(tile_read)
+#define lai_tile_panel        LAI_NAME(tile_panel)
+#define lai_begin_chunks      LAI_NAME(begin_chunks)
+#define lai_run_chunks        LAI_NAME(run_chunks)
 #define lai_run_form          LAI_NAME(run_form)
 
 #if LAI_PASS == LAI_PASS_AVX2
@@ -1280,6 +1292,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define LAI_ADD_SETS   2 /* of sums of the pair pass: see lai_pair */
 #define LAI_DELTA_SETS 1
 typedef __m256 lai_r;
+#define LAI_LEAVE()         _mm256_zeroupper() /* compilers forget it on some paths */
 #define LAI_R_SET(x)        _mm256_set1_ps(x)
 #define LAI_R_LOAD(p)       _mm256_loadu_ps(p)
 #define LAI_R_STORE(p, x)   _mm256_storeu_ps(p, x)
@@ -1312,12 +1325,6 @@ LAI_INLINE lai_r lai_r_pow2(lai_r n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
 }
 
-LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
-    const __m256 low = _mm256_unpacklo_ps(x, y), high = _mm256_unpackhi_ps(x, y);
-    _mm256_storeu_ps(p, _mm256_permute2f128_ps(low, high, 0x20));
-    _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(low, high, 0x31));
-}
-
 LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
     const __m256 t = _mm256_hadd_ps(_mm256_hadd_ps(x, y), _mm256_hadd_ps(z, w));
     _mm_storeu_ps(s, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
@@ -1329,6 +1336,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS           4
 #define LAI_DELTA_SETS         2
 typedef __m512 lai_r;
+#define LAI_LEAVE()            _mm256_zeroupper()
 #define LAI_R_SET(x)           _mm512_set1_ps(x)
 #define LAI_R_LOAD(p)          _mm512_loadu_ps(p)
 #define LAI_R_LOAD_N(p, n)     _mm512_maskz_loadu_ps(lai_lanes(n), p)
@@ -1365,13 +1373,6 @@ LAI_INLINE __m256 lai_r_upper(lai_r x) {
     return _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(x), 1));
 }
 
-LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
-    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-    _mm512_storeu_ps(p, _mm512_permutex2var_ps(x, low, y));
-    _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(x, high, y));
-}
-
 LAI_INLINE __m256 lai_r_half(lai_r x) { /* the sum of the halves of x */
     return _mm256_add_ps(_mm512_castps512_ps256(x), lai_r_upper(x));
 }
@@ -1387,6 +1388,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS           2
 #define LAI_DELTA_SETS         1
 typedef float32x4_t lai_r;
+#define LAI_LEAVE()            ((void)0)
 #define LAI_R_SET(x)           vdupq_n_f32(x)
 #define LAI_R_LOAD(p)          vld1q_f32(p)
 #define LAI_R_LOAD_N(p, n)     lai_r_load_n(p, n)
@@ -1424,11 +1426,6 @@ LAI_INLINE void lai_r_store_n(float *p, lai_r x, int64_t n) {
 
 LAI_INLINE lai_r lai_r_pow2(lai_r n) {
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
-}
-
-LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
-    const float32x4x2_t both = {{x, y}};
-    vst2q_f32(p, both);
 }
 
 LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
@@ -1471,6 +1468,7 @@ typedef struct lai_r {
 #define LAI_R_FMA(x, y, z)  lai_r_fma(x, y, z)
 #define LAI_R_FNMA(x, y, z) lai_r_fnma(x, y, z)
 #endif
+#define LAI_LEAVE()            ((void)0)
 #define LAI_R_SET(x)           lai_r_set(x)
 #define LAI_R_LOAD(p)          lai_r_load_n(p, 4)
 #define LAI_R_LOAD_N(p, n)     lai_r_load_n(p, n)
@@ -1521,14 +1519,6 @@ LAI_INLINE void lai_r_store_n(float *p, lai_r x, int64_t n) {
     int i;
     for (i = 0; i < 4; ++i)
         if (i < (int)n) p[i] = LAI_LANE(x, i);
-}
-
-LAI_INLINE void lai_r_store_zip(float *p, lai_r x, lai_r y) {
-    int i;
-    for (i = 0; i < 4; ++i) {
-        p[2 * i] = LAI_LANE(x, i);
-        p[2 * i + 1] = LAI_LANE(y, i);
-    }
 }
 
 LAI_INLINE int lai_r_any(lai_r mask) {
@@ -1665,17 +1655,6 @@ LAI_INLINE void lai_store_n(float *p, lai_v x, int64_t n) {
         LAI_STORE_MEMORY(LAI_AT, p, x);
 #undef LAI_AT
 }
-LAI_INLINE void lai_store_zip(float *p, lai_v x, lai_v y) /* x0 y0 x1 y1 .. x15 y15 */
-{
-    lai_r_store_zip(p, x.a, y.a);
-#if LAI_LANES < 16
-    lai_r_store_zip(p + 2 * LAI_LANES, x.b, y.b);
-#endif
-#if LAI_LANES == 4
-    lai_r_store_zip(p + 4 * LAI_LANES, x.c, y.c);
-    lai_r_store_zip(p + 6 * LAI_LANES, x.d, y.d);
-#endif
-}
 /* x0 .. x7 y0 .. y7 x8 .. x15 y8 .. y15: how the pair pass has its coefficients */
 LAI_INLINE void lai_store_eights(float *p, lai_v x, lai_v y) {
 #if LAI_LANES == 16
@@ -1776,51 +1755,47 @@ LAI_INLINE lai_v lai_read(const float *M, int64_t stride, int64_t cols, const fl
     return lai_add(lai_add(y0, y1), lai_add(y2, y3));
 }
 
-/* the same for two streams of coefficients, c[i * c_step] and c[i * c_step + 1], and full rows */
-LAI_INLINE void lai_read2(const float *M, int64_t stride, const float *c, int64_t c_step, int64_t n,
-                          lai_v *ya, lai_v *yb) {
-    lai_v a0 = lai_zero(), b0 = a0, a1 = a0, b1 = a0, x;
-    int64_t i = 0;
-    for (; i + 2 <= n; i += 2, M += 2 * stride, c += 2 * c_step) {
-        x = lai_load(M);
-        a0 = lai_fma1(c[0], x, a0);
-        b0 = lai_fma1(c[1], x, b0);
-        x = lai_load(M + stride);
-        a1 = lai_fma1(c[c_step], x, a1);
-        b1 = lai_fma1(c[c_step + 1], x, b1);
+/* THE tile: six rows of coefficients times a panel M [n][16], each sum in its own register:
+ *
+ *     y[t] = (or +=) sum over i < n of x[t][i * step] M[i]
+ *
+ * 12 multiply-adds for two loads and six broadcasts on AVX2. The order of a row's sum is that of i,
+ * whatever the other rows are. */
+LAI_INLINE void lai_tile6(const float *const x[6], int64_t step, const float *M, int64_t n,
+                          float *const y[6], int add) {
+    const float *xa = x[0], *xb = x[1], *xc = x[2], *xd = x[3], *xe = x[4], *xf = x[5];
+    lai_v a = add ? lai_load(y[0]) : lai_zero(), b = add ? lai_load(y[1]) : lai_zero();
+    lai_v c = add ? lai_load(y[2]) : lai_zero(), d = add ? lai_load(y[3]) : lai_zero();
+    lai_v e = add ? lai_load(y[4]) : lai_zero(), f = add ? lai_load(y[5]) : lai_zero();
+    int64_t i;
+    for (i = 0; i < n * step; i += step, M += 16) {
+        const lai_v m = lai_load(M);
+        a = lai_fma1(xa[i], m, a);
+        b = lai_fma1(xb[i], m, b);
+        c = lai_fma1(xc[i], m, c);
+        d = lai_fma1(xd[i], m, d);
+        e = lai_fma1(xe[i], m, e);
+        f = lai_fma1(xf[i], m, f);
     }
-    if (i < n) {
-        x = lai_load(M);
-        a0 = lai_fma1(c[0], x, a0);
-        b0 = lai_fma1(c[1], x, b0);
-    }
-    *ya = lai_add(a0, a1);
-    *yb = lai_add(b0, b1);
+    lai_store(y[0], a);
+    lai_store(y[1], b);
+    lai_store(y[2], c);
+    lai_store(y[3], d);
+    lai_store(y[4], e);
+    lai_store(y[5], f);
 }
 
-/* Six rows x times 16 columns of a panel P [n][16], each sum in its own register: y[t] = or += sum
- * of x[t][i] P[i]. The tile of the projections: 12 multiply-adds for two loads and six broadcasts
- * on AVX2. */
-LAI_INLINE void lai_tile6(const float *const x[6], const float *P, int64_t n, float *const y[6],
-                          int add) {
-    const float *xa = x[0], *xb = x[1], *xc = x[2], *xd = x[3], *xe = x[4], *xf = x[5];
-    lai_v a = lai_zero(), b = a, c = a, d = a, e = a, f = a;
-    int64_t i;
-    for (i = 0; i < n; ++i, P += 16) {
-        const lai_v p = lai_load(P);
-        a = lai_fma1(xa[i], p, a);
-        b = lai_fma1(xb[i], p, b);
-        c = lai_fma1(xc[i], p, c);
-        d = lai_fma1(xd[i], p, d);
-        e = lai_fma1(xe[i], p, e);
-        f = lai_fma1(xf[i], p, f);
-    }
-    lai_store(y[0], add ? lai_add(lai_load(y[0]), a) : a);
-    lai_store(y[1], add ? lai_add(lai_load(y[1]), b) : b);
-    lai_store(y[2], add ? lai_add(lai_load(y[2]), c) : c);
-    lai_store(y[3], add ? lai_add(lai_load(y[3]), d) : d);
-    lai_store(y[4], add ? lai_add(lai_load(y[4]), e) : e);
-    lai_store(y[5], add ? lai_add(lai_load(y[5]), f) : f);
+/* the same with functions of their own, as the pair passes are: what is inlined into much else
+ * spills */
+static void lai_tile_set(const float *const x[6], const float *M, int64_t n, float *const y[6]) {
+    lai_tile6(x, 1, M, n, y, 0);
+}
+static void lai_tile_add(const float *const x[6], const float *M, int64_t n, float *const y[6]) {
+    lai_tile6(x, 1, M, n, y, 1);
+}
+static void lai_tile_update(const float *const x[6], int64_t step, const float *M, int64_t n,
+                            float *const y[6]) {
+    lai_tile6(x, step, M, n, y, 1);
 }
 
 /* s[j] = S[j] . x for four rows */
@@ -2038,23 +2013,25 @@ static const float *lai_input(const lai_mapped *y, int64_t keys, int64_t i) {
 static void lai_project(const lai_head *h, const lai_mapped *in, int64_t keys, int64_t total,
                         const float *panels, float *y, int64_t y_step) {
     const int64_t n = h->dim_k, m = h->layer->features;
-    int64_t t, i, j;
+    int64_t t, i, j, k;
     for (t = 0; t < total; t += 6) {
         const float *rows[6], *x[6];
-        float spare[16], *to[6];
-        for (i = 0; i < 6; ++i) /* rows that do not exist repeat the last one, to no effect */
-            rows[i] = lai_input(in, keys, LAI_MIN(t + i, total - 1));
+        float part[6][16], *to[6];
+        for (k = 0; k < 6; ++k) { /* rows that do not exist repeat the last one, to no effect */
+            rows[k] = lai_input(in, keys, LAI_MIN(t + k, total - 1));
+            to[k] = part[k];
+        }
         for (j = 0; j < m; j += 16) {
-            const float *P = panels + j * n;
-            for (i = 0; i < 6; ++i) {
-                x[i] = rows[i];
-                to[i] = t + i < total ? y + (t + i) * y_step + j : spare;
-            }
-            lai_tile6(x, P, LAI_MIN(32, n), to, 0);
+            lai_tile_set(rows, panels + j * n, LAI_MIN(32, n), to);
+            for (k = 0; t + k < total && k < 6; ++k)
+                lai_store(y + (t + k) * y_step + j, lai_load(part[k]));
             for (i = 32; i < n; i += 32) {
-                int64_t k;
                 for (k = 0; k < 6; ++k) x[k] = rows[k] + i;
-                lai_tile6(x, P + 16 * i, LAI_MIN(32, n - i), to, 1);
+                lai_tile_set(x, panels + j * n + 16 * i, LAI_MIN(32, n - i), to);
+                for (k = 0; t + k < total && k < 6; ++k) {
+                    float *sum = y + (t + k) * y_step + j;
+                    lai_store(sum, lai_add(lai_load(sum), lai_load(part[k])));
+                }
             }
         }
     }
@@ -3165,224 +3142,428 @@ LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
 
 /* ---- larger chunks and the parallel form --------------------------------------------------------
  *
- * The state inside a chunk is kept in factors: S_t = Diag(gamma) S0 + sum over s of kappa_s
- * u_s^T, where kappa_s is the key k_s decayed up to t, and gamma the decay since the chunk began.
- * A token steps every kappa on, forms its scores q_t . kappa_s and k_t . kappa_s, and reads
+ * A chunk of C tokens shares the state S0 before it. With D_ts, the decay between its tokens s and
+ * t, and the scores P_ts = (q_t . k_s) D_ts and L_ts = (k_t . k_s) D_ts,
  *
- *     u_t = beta_t (v_t - S0^T (gamma k_t) - sum over s < t of (k_t . kappa_s) u_s)
- *     o_t = scale (S0^T (gamma q_t) + sum over s <= t of (q_t . kappa_s) u_s)
+ *     u_t = beta_t (v_t - D_t0 S0^T k_t - sum over s < t of L_ts u_s)        (additive: beta v)
+ *     o_t = scale (D_t0 S0^T q_t + sum over s <= t of P_ts u_s)
+ *     S   = D_C0 S0 + sum over s of D_Cs k_s u_s^T
  *
- * which is the forward substitution of the delta rule; the scores' sum is the denominator.
- * Products only ever run forward between the two tokens, so no gate overflows and none cancels.
- * The end of the chunk folds the factors into S0, and so does a gate that would take gamma below
- * e^-60: what is left of a large state may still be an ordinary number. The parallel form is one
- * chunk. */
+ * in tiles of six tokens and 16 columns. The first token's gate acts on S0 itself; the row D_t
+ * steps on from token to token, so decays are products over the tokens between, and no gate
+ * overflows or cancels. For decay per channel the keys step on instead of D: kappa_s is k_s decayed
+ * up to t, and P_ts = q_t . kappa_s. Only products with s <= t are ever added up. A gate that would
+ * take the chunk's decay below e^-60 begins a new chunk: what is left of a large state may still be
+ * an ordinary number. The parallel form is one chunk. */
 
-typedef struct lai_factors {
-    float *panels, *kappa, *U, *coefficients, *scores, *gates, *z;
-    float *sum, *rest, *gamma; /* [rows] each: ln gamma as a pair of floats, gamma */
+typedef struct lai_chunk {
+    float *panels, *kappa, *transposed, *U; /* S0; keys [C][rows], [C/16][rows][16]; u by panels */
+    float *P, *factor;                      /* scores [streams][6][length]; [streams][6] */
+    float *decay;                           /* [length]: the row D_t; one decay for all channels */
+    float *x, *gamma;  /* [streams][6][rows]: gamma x; [6][rows]; per channel */
+    float *sum, *rest; /* [rows] each: the logarithm of gamma; per channel */
+    float *gates, *z;  /* [6][rows], [rows] */
+    double log_gamma;  /* of one decay for all channels */
     lai_stream stream;
-    int64_t rows, columns, count; /* count: tokens in the chunk so far */
-} lai_factors;
+    int64_t rows, size, length; /* of a feature vector, a chunk and a row of scores */
+    int64_t count, streams;     /* tokens so far; what reads S0: a delta rule's key, the queries */
+    int gated, empty;           /* empty: S0 is 0 */
+} lai_chunk;
 
-/* S0 = gamma S0 + kappa^T U and the same for z; the chunk is empty after it */
-static void lai_fold_factors(const lai_head *h, lai_factors *f) {
-    lai_gate_rows g;
-    int64_t column, i, s;
-    g.value = f->gates;
-    g.step = f->gates + f->rows;
-    for (i = 0; i < f->rows;
-         i += 16) { /* gamma itself would be rounded, and that adds up over chunks */
-        const lai_v rest = lai_load(f->rest + i);
-        lai_v p, e = lai_exp_parts(lai_load(f->sum + i), &rest, &p);
-        const lai_v on = lai_greater(lai_load(f->sum + i), lai_set(-0.5f));
-        lai_store(f->gates + i, lai_fma(p, e, lai_add(p, lai_keep(lai_set(-1.0f), on))));
-        lai_store(f->gates + f->rows + i, on);
-    }
-    for (column = 0; column < f->columns; column += 16)
-        for (i = 0; i < h->features; i += 2) {
-            float *S = lai_panel(h, f->panels, h->first + column) + 16 * i;
-            lai_v a, b;
-            lai_read2(f->U + column, f->columns, f->kappa + i, f->rows, f->count, &a, &b);
-            lai_store(S, lai_add(lai_decay_row(lai_load(S), &g, i), a));
-            if (i + 1 < h->features)
-                lai_store(S + 16, lai_add(lai_decay_row(lai_load(S + 16), &g, i + 1), b));
+/* up to six tokens: their features, gates as lai_store_gate has them, and decays of S0 */
+typedef struct lai_tile {
+    const lai_mapped *mapped;
+    float value[16], step[16], gamma[16];
+    int64_t t, rows;
+} lai_tile;
+
+static float *lai_score_row(const lai_chunk *c, int64_t stream, int64_t r) {
+    return c->P + (stream * LAI_TILE + r) * c->length;
+}
+
+/* features of row r for a stream: 0 is the key of a delta rule, then the query heads */
+static const float *lai_stream_row(const lai_head *h, const lai_mapped *y, int64_t stream,
+                                   int64_t r) {
+    if (stream < h->delta) return y->k.at + r * y->k.step;
+    return y->q.at + r * y->q.step + (stream - h->delta) * y->q_next;
+}
+
+/* S0 and z decayed by g, which acts `times` times */
+static void lai_decay_chunk(const lai_head *h, lai_chunk *c, const lai_gate_rows *g) {
+    int64_t column, i;
+    int k;
+    for (k = 0; k < g->times; ++k) {
+        for (column = h->first; column < h->first + h->columns; column += 16) {
+            float *S = lai_panel(h, c->panels, column);
+            for (i = 0; i < h->features; ++i)
+                lai_store(S + 16 * i, lai_decay_row(lai_load(S + 16 * i), g, i));
         }
-    if (h->normalised) lai_decay_all(f->z, &g, f->rows);
-    for (s = 0; h->normalised && s < f->count; ++s)
-        for (i = 0; i < f->rows; i += 16)
-            lai_store(f->z + i, lai_add(lai_load(f->z + i), lai_load(f->kappa + s * f->rows + i)));
-    memset(f->sum, 0, (size_t)f->rows * 2 * sizeof *f->sum);
-    f->count = 0;
-}
-
-/* the part of token t's gates that acts at once, of 16 rows */
-LAI_INLINE lai_v lai_gate_part(const lai_head *h, int64_t t, double shift, int times, int64_t i) {
-    const float *at = h->log_decay.at + t * h->log_decay.step;
-    const lai_v x = h->decay_wide ? lai_load_n(at + i, h->features - i)
-                                  : lai_set((float)((double)at[0] + shift));
-    return lai_mul(lai_set(1.0f / (float)times), lai_max(lai_set(LAI_NEVER), x));
-}
-
-/* the gate of token t: kappa steps on, gamma is taken anew from its logarithm */
-static void lai_step_factors(const lai_head *h, lai_factors *f, int64_t t, double shift) {
-    const lai_gate_rows g = lai_gates(h, t, shift, f->gates + 2 * f->rows);
-    int64_t i, s;
-    int half;
-    for (half = 0; half < g.times; ++half) {
-        lai_v most = lai_zero();
-        float lanes[16];
-        for (i = 0; i < f->rows; i += 16)
-            most = lai_min(most,
-                           lai_add(lai_gate_part(h, t, shift, g.times, i), lai_load(f->sum + i)));
-        lai_store(lanes, lai_sub(lai_zero(), most));
-        if (-(double)lai_largest(lanes, 16, 0) < LAI_FORGET) lai_fold_factors(h, f);
-        for (i = 0; i < f->rows; i += 16) {
-            const lai_v step = lai_gate_part(h, t, shift, g.times, i);
-            lai_v rest = lai_load(f->rest + i);
-            lai_store(f->sum + i, lai_sum_exactly(lai_load(f->sum + i), step, &rest));
-            lai_store(f->rest + i, rest);
-        }
-        for (s = 0; s < f->count; ++s) lai_decay_all(f->kappa + s * f->rows, &g, f->rows);
-    }
-    for (i = 0; i < f->rows; i += 16) {
-        const lai_v rest = lai_load(f->rest + i);
-        lai_store(f->gamma + i, lai_exp(lai_load(f->sum + i), &rest));
+        if (h->normalised) lai_decay_all(c->z, g, c->rows);
     }
 }
 
-/* coefficients[i] = gamma x, scores[s] = x . kappa_s for s <= count, of two vectors x, y at once */
-static void lai_score(const lai_head *h, lai_factors *f, const float *x, const float *y) {
-    const int64_t n = h->features;
-    int64_t i, s;
-    for (i = 0; i < n; i += 16) {
-        const lai_v gamma = lai_load(f->gamma + i);
-        lai_store_zip(f->coefficients + 2 * i, lai_mul(gamma, lai_load_n(x + i, n - i)),
-                      lai_mul(gamma, lai_load_n(y + i, n - i)));
-    }
-    for (s = 0; s <= f->count; s += 2) {
-        const float *ka = f->kappa + s * f->rows, *kb = s < f->count ? ka + f->rows : ka;
-        lai_v xa = lai_zero(), ya = xa, xb = xa, yb = xa;
-        for (i = 0; i < n; i += 16) {
-            const lai_v a = lai_load(ka + i), b = lai_load(kb + i);
-            const lai_v xi = lai_load_n(x + i, n - i), yi = lai_load_n(y + i, n - i);
-            xa = lai_fma(xi, a, xa);
-            ya = lai_fma(yi, a, ya);
-            xb = lai_fma(xi, b, xb);
-            yb = lai_fma(yi, b, yb);
-        }
-        lai_sum4(f->scores + 2 * s, xa, ya, xb, yb);
-    }
-}
-
-/* the factor of what stream j of the two reads: scale over the denominator */
-static float lai_score_factor(const lai_head *h, const lai_factors *f, const lai_mapped *y,
-                              const float *q, int64_t m, int64_t i, int j) {
-    const float scale = h->scale;
-    lai_v sum = lai_zero();
-    float d = 0.0f;
-    int64_t s;
-    if (!h->normalised) return scale;
-    for (s = 0; s < h->features; s += 16)
-        sum = lai_fma(lai_mul(lai_load_n(q + s, h->features - s), lai_load(f->gamma + s)),
-                      lai_load(f->z + s), sum);
-    for (s = 0; s <= f->count; ++s) d += f->scores[2 * s + j];
-    return scale * lai_inverse(h, scale * (lai_sum(sum) + d), lai_left_out(h, y, m, i));
-}
-
-/* What two streams read from the state, for one panel; the token's own u comes of the first read.
- */
-static void lai_factor_panel(const lai_head *h, lai_factors *f, int64_t t, int64_t column,
-                             int64_t stream, int64_t streams, const float factor[2]) {
-    const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), at = column - h->first;
-    const float *own = f->scores + 2 * f->count;
-    float *U = f->U + at, *u = U + f->count * f->columns;
-    lai_v y[2], z[2];
-    int j;
-    lai_read2(lai_panel(h, f->panels, column), 16, f->coefficients, 2, h->features, &y[0], &y[1]);
-    lai_read2(U, f->columns, f->scores, 2, f->count, &z[0], &z[1]);
-    if (stream == 0) {
-        lai_v e = lai_value(h, t, column, cols);
-        if (h->delta) e = lai_sub(e, lai_add(y[0], z[0]));
-        lai_store(u, lai_times_beta(h, e, h->beta.at + t * h->beta.step, column, cols));
-    }
-    for (j = 0; j < 2 && stream + j < streams; ++j) {
-        const int64_t query = stream + j - h->delta;
-        const lai_v o = lai_fma1(own[j], lai_load(u), lai_add(y[j], z[j]));
-        if (query >= 0)
-            lai_store_n(lai_output(h, query, t, column), lai_mul(lai_set(factor[j]), o), cols);
-    }
-}
-
-/* one token: its streams are k (delta rules) and then each query head, two at a time */
-static void lai_factor_token(const lai_head *h, lai_factors *f, const lai_mapped *y, int64_t t,
-                             int64_t i) {
-    const int64_t streams = h->delta + h->queries, n = h->features;
-    const float *k = y->k.at + i * y->k.step, *x[2];
-    float factor[2], *kappa = f->kappa + f->count * f->rows;
-    int64_t j, m, column;
-    for (j = 0; j < n; j += 16) lai_store(kappa + j, lai_load_n(k + j, n - j));
-    for (m = 0; m < streams; m += 2) {
-        for (j = 0; j < 2; ++j) {
-            const int64_t query = LAI_MIN(m + j, streams - 1) - h->delta;
-            x[j] = query < 0 ? k : y->q.at + i * y->q.step + query * y->q_next;
-        }
-        lai_score(h, f, x[0], x[1]);
-        for (j = 0; j < 2; ++j)
-            factor[j] = lai_score_factor(
-                h, f, y, x[j], LAI_MAX(LAI_MIN(m + j, streams - 1) - h->delta, 0), i, (int)j);
-        for (column = 0; column < h->columns; column += 16)
-            lai_factor_panel(h, f, t, h->first + column, m, streams, factor);
-    }
-    ++f->count;
-}
-
-static void lai_begin_factors(const lai_head *h, lai_factors *f, int64_t size) {
-    float *at = h->work;
+/* the gate of a chunk's first token, which is part of S0 */
+static void lai_open_chunk(const lai_head *h, lai_chunk *c, int64_t t, double shift) {
+    const lai_gate_rows g = lai_gates(h, t, shift, c->gates);
     int64_t i;
-    f->rows = LAI_ROUND16(h->features);
-    f->columns = LAI_ROUND16(h->columns);
-    f->count = 0;
-    f->panels = at, at += f->columns * LAI_ROUND8(h->features);
-    f->coefficients = at, at += 2 * f->rows;
-    f->gates = at, at += 4 * f->rows;
-    f->z = at, at += f->rows;
-    f->gamma = at, at += f->rows;
-    f->sum = at, at += f->rows;
-    f->rest = at, at += f->rows;
-    f->kappa = at, at += size * f->rows;
-    f->U = at, at += size * f->columns;
-    f->scores = at, at += 2 * size + 4;
-    lai_begin_stream(h, &f->stream, at, at + lai_scratch_floats(f->rows, h->queries, LAI_TOKENS));
-    lai_load_panels(h, f->panels);
-    lai_load_z(h, f->z);
-    memset(f->sum, 0, (size_t)f->rows * 2 * sizeof *f->sum);
-    for (i = 0; i < f->rows; ++i) f->gamma[i] = 1.0f;
+    lai_decay_chunk(h, c, &g);
+    for (i = 0; c->empty && i < h->features; ++i) /* a NaN gate makes something of nothing */
+        c->empty = c->panels[16 * i] == 0.0f;
+    memset(c->sum, 0, (size_t)c->rows * sizeof *c->sum);
+    memset(c->rest, 0, (size_t)c->rows * sizeof *c->rest);
+    c->log_gamma = 0.0;
 }
 
-LAI_NOINLINE void lai_run_factors(const lai_head *h) {
-    const int64_t size = h->form == LA_PARALLEL ? h->keys : h->chunk;
-    const int maximum = lai_has_maximum(h->layer),
-              gated = maximum || h->log_decay.at != &lai_no_gate;
-    lai_factors f;
-    lai_mapped y;
-    int64_t t, i, count;
-    lai_begin_factors(h, &f, size);
-    for (t = 0; t < h->keys; t += count) {
-        float before = f.stream.maximum;
-        count = LAI_MIN(LAI_TOKENS, h->keys - t);
-        lai_map(h, &f.stream, t, count, 1, 1, &y);
-        for (i = 0; i < count; ++i) {
-            const double shift = maximum ? lai_shift(h, before, y.k_max[i]) : 0.0;
-            before = maximum ? y.k_max[i] : before;
-            if (f.count == size) lai_fold_factors(h, &f);
-            if (gated) lai_step_factors(h, &f, t + i, shift);
-            lai_factor_token(h, &f, &y, t + i, i);
+/* the decay of the whole chunk for S0, without the rounding that would add up over chunks */
+static lai_gate_rows lai_chunk_gate(const lai_head *h, lai_chunk *c) {
+    lai_gate_rows g;
+    int64_t i;
+    g.value = c->gates;
+    g.step = c->gates + c->rows;
+    g.times = 1;
+    for (i = 0; i < c->rows; i += 16) {
+        const lai_v sum = h->decay_wide ? lai_load(c->sum + i) : lai_set((float)c->log_gamma);
+        const lai_v rest = h->decay_wide
+                               ? lai_load(c->rest + i)
+                               : lai_set((float)(c->log_gamma - (double)(float)c->log_gamma));
+        lai_v p, e = lai_exp_parts(sum, &rest, &p);
+        const lai_v on = lai_greater(sum, lai_set(-0.5f));
+        lai_store(c->gates + i, lai_fma(p, e, lai_add(p, lai_keep(lai_set(-1.0f), on))));
+        lai_store(c->gates + c->rows + i, on);
+    }
+    return g;
+}
+
+/* S0 = gamma S0 + K^T U for one panel, six rows of the state at a time */
+static void lai_update_panel(const lai_head *h, const lai_chunk *c, int64_t column) {
+    float *S = lai_panel(h, c->panels, column), spare[16] = {0.0f};
+    const float *U = c->U + (column - h->first) * c->size;
+    int64_t i, r;
+    for (i = 0; i < h->features; i += LAI_TILE) {
+        const float *x[6];
+        float *y[6];
+        for (r = 0; r < LAI_TILE; ++r) {
+            const int there = i + r < h->features;
+            x[r] = c->kappa + i + (there ? r : 0);
+            y[r] = there ? S + 16 * (i + r) : spare;
+        }
+        lai_tile_update(x, c->rows, U, c->count, y);
+    }
+}
+
+/* the state after the chunk, which becomes S0 of the next one */
+LAI_NOINLINE void lai_close_chunk(const lai_head *h, lai_chunk *c) {
+    const lai_gate_rows g = lai_chunk_gate(h, c);
+    const int narrow = c->gated && !h->decay_wide;
+    int64_t column, s, i;
+    if (c->gated) lai_decay_chunk(h, c, &g);
+    for (column = 0; narrow && column < h->columns; column += 16)
+        for (s = 0; s < c->count; ++s) {
+            float *u = c->U + column * c->size + 16 * s;
+            lai_store(u, lai_mul(lai_set(c->decay[s]), lai_load(u)));
+        }
+    for (column = 0; column < h->columns; column += 16) lai_update_panel(h, c, h->first + column);
+    for (s = 0; h->normalised && s < c->count; ++s)
+        for (i = 0; i < c->rows; i += 16)
+            lai_store(c->z + i, lai_fma1(narrow ? c->decay[s] : 1.0f,
+                                         lai_load(c->kappa + s * c->rows + i), lai_load(c->z + i)));
+    c->count = 0;
+    c->empty = 0;
+}
+
+/* what FAVOR+ rescales the state by at row r of the tile, as a logarithm */
+static double lai_tile_shift(const lai_head *h, const lai_mapped *y, int64_t r, float before) {
+    if (!lai_has_maximum(h->layer)) return 0.0;
+    return lai_shift(h, r > 0 ? y->k_max[r - 1] : before, y->k_max[r]);
+}
+
+/* does the gate of token t take some channel's decay below e^-60? If not, it counts, and *gamma is
+ * the decay since the chunk began. */
+static int lai_forgets(const lai_head *h, lai_chunk *c, int64_t t, float *gamma) {
+    const float *at = h->log_decay.at + t * h->log_decay.step;
+    const lai_v never = lai_set(LAI_NEVER);
+    lai_v least = lai_zero();
+    int64_t i;
+    for (i = 0; i < c->rows; i += 16) {
+        const lai_v g = lai_max(never, lai_load_n(at + i, h->features - i));
+        least = lai_min(lai_add(lai_load(c->sum + i), g), least);
+    }
+    if (lai_any_greater(lai_sub(lai_zero(), least), (float)-LAI_FORGET)) return 1;
+    for (i = 0; i < c->rows; i += 16) {
+        const lai_v g = lai_max(never, lai_load_n(at + i, h->features - i));
+        lai_v rest = lai_load(c->rest + i);
+        const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), g, &rest);
+        lai_store(c->sum + i, sum);
+        lai_store(c->rest + i, rest);
+        lai_store(gamma + i, lai_exp(sum, &rest));
+    }
+    return 0;
+}
+
+/* How many of the `count` mapped tokens from t on still belong to the chunk, and their gates */
+static void lai_begin_tile(const lai_head *h, lai_chunk *c, lai_tile *x, int64_t t, int64_t count,
+                           float before) {
+    float gates[16] = {0.0f};
+    int64_t r, i;
+    for (r = 0; r < count; ++r) {
+        const double shift = lai_tile_shift(h, x->mapped, r, before);
+        float *gamma = c->gamma + r * c->rows;
+        if (!c->gated) continue;
+        if (c->count + r == 0) {
+            lai_open_chunk(h, c, t, shift);
+            for (i = 0; i < c->rows; ++i) gamma[i] = 1.0f;
+        } else if (h->decay_wide) {
+            if (lai_forgets(h, c, t + r, gamma)) break;
+        } else {
+            const double g = (double)h->log_decay.at[(t + r) * h->log_decay.step] + shift;
+            if (c->log_gamma + g < LAI_FORGET) break;
+            c->log_gamma += g;
+            gates[r] = (float)g;
         }
     }
-    lai_fold_factors(h, &f);
-    lai_store_panels(h, f.panels);
-    lai_store_z(h, f.z, &f.stream);
+    lai_store_gate(x->value, x->step, lai_load(gates));
+    x->t = t;
+    x->rows = r;
+}
+
+/* the tile's keys, as rows and transposed */
+static void lai_append_keys(const lai_head *h, lai_chunk *c, const lai_tile *x) {
+    const int64_t n = h->features;
+    int64_t r, i;
+    for (r = 0; r < x->rows; ++r) {
+        const float *k = x->mapped->k.at + r * x->mapped->k.step;
+        const int64_t s = c->count + r;
+        float *to = c->transposed + s / 16 * 16 * c->rows + s % 16;
+        for (i = 0; i < n; i += 16) lai_store(c->kappa + s * c->rows + i, lai_load_n(k + i, n - i));
+        if (h->decay_wide) continue;
+        if (s % 16 == 0) memset(to, 0, (size_t)(16 * c->rows) * sizeof *to);
+        for (i = 0; i < n; ++i) to[16 * i] = k[i];
+    }
+}
+
+/* one decay for all rows: plain scores of the tile's rows with all keys so far, then D */
+LAI_NOINLINE void lai_narrow_scores(const lai_head *h, lai_chunk *c, lai_tile *x) {
+    const int64_t keys = c->count + x->rows;
+    int64_t stream, r, s;
+    for (stream = 0; stream < c->streams; ++stream) {
+        const float *rows[6];
+        float *y[6];
+        for (r = 0; r < LAI_TILE; ++r)
+            rows[r] = lai_stream_row(h, x->mapped, stream, LAI_MIN(r, x->rows - 1));
+        for (s = 0; s < keys; s += 16) {
+            for (r = 0; r < LAI_TILE; ++r) y[r] = lai_score_row(c, stream, r) + s;
+            lai_tile_set(rows, c->transposed + s * c->rows, h->features, y);
+        }
+    }
+    for (r = 0; r < x->rows; ++r) {
+        const int64_t end = c->count + r;
+        const lai_v value = lai_set(x->value[r]), step = lai_set(x->step[r]);
+        x->gamma[r] = 1.0f;
+        if (!c->gated) continue;
+        for (s = 0; s < end; s += 16)
+            lai_store(c->decay + s, lai_decay(lai_load(c->decay + s), value, step));
+        c->decay[end] = 1.0f;
+        x->gamma[r] = c->decay[0];
+        for (stream = 0; stream < c->streams; ++stream) {
+            float *P = lai_score_row(c, stream, r);
+            for (s = 0; s <= end; s += 16)
+                lai_store(P + s, lai_mul(lai_load(P + s), lai_load(c->decay + s)));
+        }
+    }
+}
+
+/* four keys stepped on by one token, and their products with two rows a, b: [key][row] */
+LAI_INLINE void lai_step_keys(float *const k[4], const lai_gate_rows *g, const float *a,
+                              const float *b, int64_t n, float sa[4], float sb[4]) {
+    lai_v p0 = lai_zero(), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const lai_v value = lai_load(g->value + i), step = lai_load(g->step + i);
+        const lai_v x = lai_load_n(a + i, n - i), y = lai_load_n(b + i, n - i);
+        const lai_v k0 = lai_decay(lai_load(k[0] + i), value, step);
+        const lai_v k1 = lai_decay(lai_load(k[1] + i), value, step);
+        const lai_v k2 = lai_decay(lai_load(k[2] + i), value, step);
+        const lai_v k3 = lai_decay(lai_load(k[3] + i), value, step);
+        lai_store(k[0] + i, k0);
+        lai_store(k[1] + i, k1);
+        lai_store(k[2] + i, k2);
+        lai_store(k[3] + i, k3);
+        p0 = lai_fma(k0, x, p0);
+        p1 = lai_fma(k1, x, p1);
+        p2 = lai_fma(k2, x, p2);
+        p3 = lai_fma(k3, x, p3);
+        q0 = lai_fma(k0, y, q0);
+        q1 = lai_fma(k1, y, q1);
+        q2 = lai_fma(k2, y, q2);
+        q3 = lai_fma(k3, y, q3);
+    }
+    lai_sum4(sa, p0, p1, p2, p3);
+    lai_sum4(sb, q0, q1, q2, q3);
+}
+
+/* decay per channel: for each row in turn, every key before it steps on, and gives its scores */
+LAI_NOINLINE void lai_wide_scores(const lai_head *h, lai_chunk *c, lai_tile *x) {
+    const int64_t n = h->features;
+    int64_t stream, r, s, j;
+    for (r = 0; r < x->rows; ++r) {
+        const int64_t end = c->count + r;
+        const float *own = c->kappa + end * c->rows;
+        const float *a = lai_stream_row(h, x->mapped, 0, r);
+        const float *b = lai_stream_row(h, x->mapped, LAI_MIN(1, c->streams - 1), r);
+        float *Pa = lai_score_row(c, 0, r), *Pb = lai_score_row(c, LAI_MIN(1, c->streams - 1), r);
+        lai_gate_rows g = lai_gates(h, x->t + r, 0.0, c->gates);
+        for (s = 0; s < end; s += 4) {
+            float *k[4];
+            for (j = 0; j < 4; ++j) /* beyond the last: room that nothing reads */
+                k[j] = s + j < end ? c->kappa + (s + j) * c->rows : c->gates + (j + 2) * c->rows;
+            lai_step_keys(k, &g, a, b, n, Pa + s, Pb + s);
+        }
+        for (stream = 0; stream < c->streams; ++stream) {
+            const float *row = lai_stream_row(h, x->mapped, stream, r);
+            float *P = lai_score_row(c, stream, r), *to = c->x + (stream * LAI_TILE + r) * c->rows;
+            for (s = 0; stream > 1 && s < end; ++s) P[s] = lai_dot(row, c->kappa + s * c->rows, n);
+            P[end] = lai_dot(row, own, n);
+            for (j = 0; j < n; j += 16)
+                lai_store(to + j, lai_mul(lai_load_n(row + j, n - j),
+                                          lai_load(c->gamma + r * c->rows + j)));
+        }
+    }
+}
+
+/* the factor of each row of each query head: scale over the denominator */
+static void lai_tile_factors(const lai_head *h, const lai_chunk *c, const lai_tile *x) {
+    int64_t m, r, s;
+    for (m = 0; m < h->queries; ++m)
+        for (r = 0; r < x->rows; ++r) {
+            const int64_t stream = m + h->delta, end = c->count + r + 1;
+            const float *P = lai_score_row(c, stream, r);
+            const float *q = h->decay_wide ? c->x + (stream * LAI_TILE + r) * c->rows
+                                           : lai_stream_row(h, x->mapped, stream, r);
+            float *factor = c->factor + stream * LAI_TILE + r, d;
+            lai_v sum = lai_zero();
+            *factor = h->scale;
+            if (!h->normalised) continue;
+            for (s = 0; s < end; s += 16) sum = lai_add(sum, lai_load_n(P + s, end - s));
+            d = lai_dot(q, c->z, h->features) * (h->decay_wide ? 1.0f : x->gamma[r]);
+            *factor *=
+                lai_inverse(h, h->scale * (lai_sum(sum) + d), lai_left_out(h, x->mapped, m, r));
+        }
+}
+
+/* w = what stream's rows read from S0 and from the u before the tile, for one panel */
+static void lai_tile_read(const lai_head *h, const lai_chunk *c, const lai_tile *x, int64_t column,
+                          int64_t stream, float w[LAI_TILE][16]) {
+    const float *rows[6], *P[6];
+    float *y[6];
+    int64_t r;
+    for (r = 0; r < LAI_TILE; ++r) { /* rows that do not exist repeat the last one */
+        const int64_t own = LAI_MIN(r, x->rows - 1);
+        rows[r] = h->decay_wide ? c->x + (stream * LAI_TILE + own) * c->rows
+                                : lai_stream_row(h, x->mapped, stream, own);
+        P[r] = lai_score_row(c, stream, own);
+        y[r] = w[r];
+        if (c->empty) lai_store(w[r], lai_zero());
+    }
+    if (!c->empty) lai_tile_set(rows, lai_panel(h, c->panels, column), h->features, y);
+    for (r = 0; !c->empty && c->gated && !h->decay_wide && r < x->rows; ++r)
+        lai_store(w[r], lai_mul(lai_set(x->gamma[r]), lai_load(w[r])));
+    if (c->count > 0) lai_tile_add(P, c->U + (column - h->first) * c->size, c->count, y);
+}
+
+/* one tile, one panel: the u of its tokens, row by row within the tile, then what queries read */
+LAI_NOINLINE void lai_tile_panel(const lai_head *h, lai_chunk *c, const lai_tile *x,
+                                 int64_t column) {
+    const int64_t cols = LAI_MIN(h->first + h->columns - column, 16);
+    float *u = c->U + (column - h->first) * c->size + 16 * c->count, w[LAI_TILE][16];
+    int64_t stream, r, s;
+    if (h->delta) lai_tile_read(h, c, x, column, 0, w);
+    for (r = 0; r < x->rows; ++r) {
+        const float *L = lai_score_row(c, 0, r) + c->count;
+        const int64_t t = x->t + r;
+        lai_v e = lai_value(h, t, column, cols), sum = lai_zero();
+        if (h->delta) {
+            sum = lai_load(w[r]);
+            for (s = 0; s < r; ++s) sum = lai_fma1(L[s], lai_load(u + 16 * s), sum);
+            e = lai_sub(e, sum);
+        }
+        lai_store(u + 16 * r, lai_times_beta(h, e, h->beta.at + t * h->beta.step, column, cols));
+    }
+    for (stream = h->delta; stream < c->streams; ++stream) {
+        lai_tile_read(h, c, x, column, stream, w);
+        for (r = 0; r < x->rows; ++r) {
+            const float *P = lai_score_row(c, stream, r) + c->count;
+            const lai_v factor = lai_set(c->factor[stream * LAI_TILE + r]);
+            lai_v sum = lai_load(w[r]);
+            for (s = 0; s <= r; ++s) sum = lai_fma1(P[s], lai_load(u + 16 * s), sum);
+            lai_store_n(lai_output(h, stream - h->delta, x->t + r, column), lai_mul(factor, sum),
+                        cols);
+        }
+    }
+}
+
+static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
+    const int64_t rows = LAI_ROUND16(h->features), columns = LAI_ROUND16(h->columns);
+    float *at = h->work;
+    c->rows = rows;
+    c->size = h->form == LA_PARALLEL ? h->keys : h->chunk;
+    c->length = LAI_ROUND16(c->size);
+    c->streams = h->delta + h->queries;
+    c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
+    c->empty = !h->state_in;
+    c->count = 0;
+    c->log_gamma = 0.0;
+    c->panels = at, at += columns * LAI_ROUND8(h->features);
+    c->kappa = at, at += c->size * rows;
+    c->transposed = at, at += c->length * rows;
+    c->U = at, at += columns * c->size;
+    c->P = at, at += c->streams * LAI_TILE * c->length;
+    c->factor = at, at += c->streams * LAI_TILE;
+    c->decay = at, at += c->length;
+    c->x = at, at += c->streams * LAI_TILE * rows;
+    c->gamma = at, at += LAI_TILE * rows;
+    c->sum = at, at += rows;
+    c->rest = at, at += rows;
+    c->gates = at, at += 6 * rows;
+    c->z = at, at += rows;
+    memset(c->gates, 0, (size_t)rows * 6 * sizeof *at);
+    lai_begin_stream(h, &c->stream, at, at + lai_scratch_floats(rows, h->queries, LAI_TILE));
+    lai_load_panels(h, c->panels);
+    lai_load_z(h, c->z);
+}
+
+LAI_NOINLINE void lai_run_chunks(const lai_head *h) {
+    lai_chunk c;
+    lai_mapped y;
+    lai_tile x;
+    int64_t t, count, column;
+    lai_begin_chunks(h, &c);
+    x.mapped = &y;
+    for (t = 0; t < h->keys; t += x.rows) {
+        const float before = c.stream.maximum;
+        if (c.count == c.size) lai_close_chunk(h, &c);
+        count = LAI_MIN(LAI_MIN(LAI_TILE, c.size - c.count), h->keys - t);
+        lai_map(h, &c.stream, t, count, 1, 1, &y);
+        lai_begin_tile(h, &c, &x, t, count, before);
+        if (x.rows > 0) {
+            lai_append_keys(h, &c, &x);
+            if (h->decay_wide)
+                lai_wide_scores(h, &c, &x);
+            else
+                lai_narrow_scores(h, &c, &x);
+            lai_tile_factors(h, &c, &x);
+            for (column = h->first; column < h->first + h->columns; column += 16)
+                lai_tile_panel(h, &c, &x, column);
+            c.count += x.rows;
+        }
+        if (x.rows == count) continue;
+        if (lai_has_maximum(h->layer)) /* the rest will be mapped again */
+            c.stream.maximum = x.rows > 0 ? y.k_max[x.rows - 1] : before;
+        lai_close_chunk(h, &c);
+    }
+    if (!h->state_out) return;
+    if (c.count > 0) lai_close_chunk(h, &c);
+    lai_store_panels(h, c.panels);
+    lai_store_z(h, c.z, &c.stream);
 }
 
 static void lai_run_form(const lai_head *h) {
@@ -3393,9 +3574,11 @@ static void lai_run_form(const lai_head *h) {
     else if (h->form == LA_CHUNKWISE && h->chunk == 0)
         lai_run_pairs(h);
     else
-        lai_run_factors(h);
+        lai_run_chunks(h);
+    LAI_LEAVE();
 }
 
+#undef LAI_LEAVE
 #undef LAI_R_SET
 #undef LAI_R_LOAD
 #undef LAI_R_LOAD_N
@@ -3427,11 +3610,10 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_DELTA_SETS
 #undef lai_r
 #undef lai_lanes
+#undef lai_r_pow2
+#undef lai_r_sum4
 #undef lai_r_upper
 #undef lai_r_half
-#undef lai_r_pow2
-#undef lai_r_store_zip
-#undef lai_r_sum4
 #undef lai_r_load_n
 #undef lai_r_store_n
 #undef lai_r_bits
@@ -3447,8 +3629,8 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_r_keep
 #undef lai_r_fma
 #undef lai_r_fnma
-#undef lai_r_sum
 #undef lai_r_any
+#undef lai_r_sum
 #undef lai_v
 #undef lai_make
 #undef lai_add
@@ -3469,7 +3651,6 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_load_n
 #undef lai_store
 #undef lai_store_n
-#undef lai_store_zip
 #undef lai_store_eights
 #undef lai_sum4
 #undef lai_any_greater
@@ -3480,10 +3661,13 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_exp_n
 #undef lai_decay
 #undef lai_read
-#undef lai_read2
 #undef lai_tile6
+#undef lai_tile_set
+#undef lai_tile_add
+#undef lai_tile_update
 #undef lai_dot4
 #undef lai_dot
+#undef lai_pass
 #undef lai_pair_row
 #undef lai_pair
 #undef lai_pair_pass
@@ -3495,26 +3679,25 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_delta_once
 #undef lai_delta_twice
 #undef lai_delta_rows
-#undef lai_pass
 #undef lai_look_pair
 #undef lai_look
 #undef lai_pair_passes
 #undef lai_inverse_norm
+#undef lai_mapped
+#undef lai_stream
 #undef lai_identity16
 #undef lai_elu16
 #undef lai_cosine16
 #undef lai_sincos
 #undef lai_angle
 #undef lai_input
-#undef lai_project_row
 #undef lai_project
+#undef lai_project_row
 #undef lai_pack_projection
 #undef lai_favor_relu
 #undef lai_largest
 #undef lai_square
 #undef lai_favor_exp
-#undef lai_mapped
-#undef lai_stream
 #undef lai_scratch_floats
 #undef lai_map_row
 #undef lai_map
@@ -3548,10 +3731,10 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_prepare_pairs
 #undef lai_pair_view
 #undef lai_view_pair
+#undef lai_pair_prefetch
 #undef lai_pair_values
 #undef lai_pair_output
 #undef lai_pair_panel
-#undef lai_pair_prefetch
 #undef lai_pair_block
 #undef lai_settle_pairs
 #undef lai_layout_pairs
@@ -3583,16 +3766,27 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_begin_tokens
 #undef lai_run_token
 #undef lai_run_recurrent
-#undef lai_factors
-#undef lai_fold_factors
-#undef lai_gate_part
-#undef lai_step_factors
-#undef lai_score
-#undef lai_score_factor
-#undef lai_factor_panel
-#undef lai_factor_token
-#undef lai_begin_factors
-#undef lai_run_factors
+#undef lai_chunk
+#undef lai_tile
+#undef lai_score_row
+#undef lai_stream_row
+#undef lai_decay_chunk
+#undef lai_open_chunk
+#undef lai_chunk_gate
+#undef lai_update_panel
+#undef lai_close_chunk
+#undef lai_tile_shift
+#undef lai_forgets
+#undef lai_begin_tile
+#undef lai_append_keys
+#undef lai_narrow_scores
+#undef lai_step_keys
+#undef lai_wide_scores
+#undef lai_tile_factors
+#undef lai_tile_read
+#undef lai_tile_panel
+#undef lai_begin_chunks
+#undef lai_run_chunks
 #undef lai_run_form
 #undef LAI_NAME
 
@@ -3905,7 +4099,7 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
     plan->form = lai_choose_form(layer, call, call->tokens);
     plan->isa = lai_choose_isa(call);
     plan->chunk = lai_choose_chunk(call, plan->form);
-    plan->kernel = "factors";
+    plan->kernel = "tile";
     if (layer->bidirectional || (plan->form == LA_CHUNKWISE && plan->chunk == 0)) {
         plan->chunk = 2;
         plan->kernel = "pair";

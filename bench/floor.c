@@ -1,0 +1,172 @@
+/* The least time that a row can take: the longer of its flops and exponentials at the rates of one
+ * core, and its compulsory bytes at the bandwidths. All counts are per token and state head; a dot
+ * product of n numbers is 2 n flops.
+ *
+ * Flops. A state has r rows (key features) and dv columns, and is read by n = max(Hq / H, 1) query
+ * heads. By the recurrence a token takes
+ *
+ *     write         2 r dv
+ *     read          2 r dv n      o = S^T f(q)
+ *     predict       2 r dv        S^T f(k), delta rules
+ *
+ * so 4 r dv for additive and 6 r dv for delta rules with one query head. The first token after the
+ * empty state has nothing to add to: its write is r dv. Where the state starts empty, token t can
+ * do without it: its read is t scores of length s (what q . k needs: r, but dk for cosFormer) and a
+ * sum of t values, its prediction t - 1 scores between keys and a sum of t - 1 earlier writes (the
+ * forward substitution). Heads that share both operands share the scores:
+ *
+ *     read          2 (s max(Hq, Hk) / H + dv n) t        instead, where that is less
+ *     predict       2 (s Hk / H + dv) (t - 1)
+ *
+ * The write stays, since rows end with their state: that is the quadratic form where it is less,
+ * token by token. Features, gates and softmax add exponentials, FAVOR+ its projections.
+ *
+ * A row's own flops are those of its form and chunk, to judge the kernel by: what the recurrence
+ * needs and, in the recurrent form, r dv for a decay; in chunks of C all scores within a chunk are
+ * formed, C (C + 1) / 2 for each query head and C (C - 1) / 2 more between keys for a delta rule,
+ * while the first of them neither reads nor predicts from an empty state. */
+#include "core.h"
+
+typedef struct counts {
+    double T, H, dk, dv, r, s;          /* sizes */
+    double queries, keys, reads, pairs; /* per state head: heads of q and k, of out, of scores */
+    int delta, step;
+} counts;
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+static double smaller(double a, double b) {
+    return a < b ? a : b;
+}
+
+static counts count(const bench_row *row) {
+    counts c;
+    c.T = (double)row->tokens;
+    c.H = (double)row->heads;
+    c.dk = (double)row->dim_k;
+    c.dv = (double)row->dim_v;
+    c.r = (double)bench_key_features(row);
+    c.s = row->variant == LA_COSFORMER ? c.dk : c.r;
+    c.queries = (double)row->q_heads / c.H;
+    c.keys = (double)row->k_heads / c.H;
+    c.reads = larger(c.queries, 1.0);
+    c.pairs = larger(c.queries, c.keys);
+    c.delta = bench_is_delta(row);
+    c.step = row->tokens <= BENCH_STEP;
+    return c;
+}
+
+/* sum over t = 1 .. n of the smaller of t slope and limit */
+static double sum_smaller(double slope, double limit, double n) {
+    const double turn = smaller(n, (double)(int64_t)(limit / slope));
+    return n < 1.0 ? 0.0 : slope * turn * (turn + 1.0) / 2.0 + limit * (n - turn);
+}
+
+/* of FAVOR+: projections of all keys and queries */
+static double projections(const bench_row *row, const counts *c) {
+    return row->variant == LA_FAVOR ? 2.0 * c->r * c->dk * (c->keys + c->queries) : 0.0;
+}
+
+static double fewest_flops(const bench_row *row, const counts *c) {
+    const double state = 2.0 * c->r * c->dv;
+    double sum;
+    if (row->engine == BENCH_SOFTMAX) return (c->dk * c->pairs + c->dv * c->reads) * (c->T + 1.0);
+    if (c->step) return (1.0 + c->reads + c->delta) * state + projections(row, c);
+    sum = state * c->T - c->r * c->dv;
+    sum += sum_smaller(2.0 * (c->s * c->pairs + c->dv * c->reads), c->reads * state, c->T);
+    if (c->delta) sum += sum_smaller(2.0 * (c->s * c->keys + c->dv), state, c->T - 1.0);
+    return sum / c->T + projections(row, c);
+}
+
+/* the tokens that share a visit of the state; 0: a form that does no more than the recurrence */
+static double own_chunk(const bench_row *row, const counts *c) {
+    const int chunked = row->engine == BENCH_OPENBLAS ||
+                        (row->engine == BENCH_LIBRARY && row->form == LA_CHUNKWISE);
+    if (row->engine == BENCH_LIBRARY && row->form == LA_PARALLEL) return c->T;
+    return chunked ? smaller((double)row->chunk, c->T) : 0.0;
+}
+
+static double own_flops(const bench_row *row, const counts *c) {
+    const double state = 2.0 * c->r * c->dv, C = own_chunk(row, c);
+    const double full = C > 0.0 ? (double)(int64_t)(c->T / C) : 0.0, rest = c->T - full * C;
+    const double queries = full * C * (C + 1.0) + rest * (rest + 1.0); /* twice the scores */
+    const double keys = full * C * (C - 1.0) + rest * (rest - 1.0);
+    const int decays = row->form == LA_RECURRENT && row->decay != BENCH_NONE;
+    double sum = state * c->T, reads = state * (c->T - (c->step ? 0.0 : C));
+    if (row->engine == BENCH_SOFTMAX) return fewest_flops(row, c);
+    if (C == 0.0)
+        return (1.0 + c->reads + c->delta) * state + decays * state / 2.0 + projections(row, c);
+    sum += c->reads * reads + (c->s * c->pairs + c->dv * c->reads) * queries;
+    if (c->delta) sum += reads + (c->s * c->keys + c->dv) * keys;
+    return sum / c->T + projections(row, c);
+}
+
+static double exponentials(const bench_row *row, const counts *c) {
+    double n = 0.0;
+    if (row->engine == BENCH_SOFTMAX) return c->pairs * (c->T + 1.0) / 2.0;
+    if (row->variant == LA_ELU || row->variant == LA_FAVOR) n += c->r * (c->keys + c->queries);
+    if (row->decay == BENCH_CHANNEL) n += c->dk;
+    return row->decay == BENCH_TOKEN ? n + 1.0 : n;
+}
+
+/* floats that are read or written once, but for the state */
+static double tensors(const bench_row *row, const counts *c) {
+    double n = c->dk * (c->queries + c->keys) + c->dv * (1.0 + c->reads);
+    if (row->engine == BENCH_SOFTMAX) return n;
+    if (row->decay == BENCH_TOKEN) n += 1.0;
+    if (row->decay == BENCH_CHANNEL) n += c->dk;
+    return n + c->delta;
+}
+
+/* floats of the state, which only the library reads and stores: baselines have it in their
+ * workspace */
+static double states(const bench_row *row, const counts *c) {
+    if (row->engine != BENCH_LIBRARY) return 0.0;
+    return (double)bench_state_floats(row) / c->H / c->T;
+}
+
+/* ns of `bytes` of a row that touches `footprint`. A level holds at best as much as its size; the
+ * rest comes at best from the next one. Several cores are taken to be as many times as large and as
+ * fast, which is more than they are. */
+static double byte_time(const bench_machine *machine, double cores, double bytes,
+                        double footprint) {
+    double time = 0.0, held = 0.0;
+    int i;
+    for (i = 0; i < BENCH_LEVELS; ++i) {
+        const double rate = larger(machine->read_gbps[i], machine->write_gbps[i]);
+        const double size = 2.0 * cores * machine->level_bytes[i]; /* buffers fill half a level */
+        const double up_to = i == BENCH_LEVELS - 1 ? footprint : smaller(footprint, size);
+        if (up_to <= held) break;
+        time += (up_to - held) / footprint * bytes / (rate * cores);
+        held = up_to;
+    }
+    return time;
+}
+
+/* the rates that bound the row: of its instruction set; of the fastest for what chooses itself */
+static double rate_of(const bench_row *row, const double rates[BENCH_ISAS]) {
+    double fastest = 0.0;
+    int i;
+    if (row->engine != BENCH_OPENBLAS) return rates[row->isa];
+    for (i = 0; i < BENCH_ISAS; ++i) fastest = larger(fastest, rates[i]);
+    return fastest;
+}
+
+void bench_floor(bench_row *row, const bench_machine *machine, const double peak[BENCH_ISAS]) {
+    const counts c = count(row);
+    const double cores = smaller((double)row->threads, (double)machine->cores);
+    const double flop_rate = cores * rate_of(row, peak);
+    const double exp_time = exponentials(row, &c) / (cores * rate_of(row, machine->exp_rate));
+    const double moved = 4.0 * (tensors(row, &c) + (c.step ? 2.0 : 1.0) * states(row, &c));
+    const double touched = 4.0 * (tensors(row, &c) + states(row, &c)) * c.T * c.H;
+    double bytes_time;
+    row->flops = fewest_flops(row, &c);
+    row->own_flops = own_flops(row, &c);
+    row->bytes = moved;
+    bytes_time = byte_time(machine, cores, moved, touched * (double)row->batch);
+    row->floor_ns = larger(row->flops / flop_rate + exp_time, bytes_time);
+    row->floor_share = row->floor_ns / row->ns_min;
+    row->own_share = larger(row->own_flops / flop_rate + exp_time, bytes_time) / row->ns_min;
+}

@@ -1,0 +1,379 @@
+/* A contest: rows of the same sizes, sampled in turn so that what the machine does meanwhile hits
+ * all alike; first, where asked for, each is checked against the float64 oracle. A row that is
+ * wrong gets no samples. */
+#define _POSIX_C_SOURCE 200112L
+#include "core.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* At least 10 samples of 0.2 ms and more, but 5 do where they take half a second. */
+enum { MOST_SAMPLES = 1000, ENOUGH_SAMPLES = 10, FEWEST_SAMPLES = 5 };
+static const double shortest_sample = 2e5, long_enough = 5e8;
+
+/* ---- what rows are --------------------------------------------------------------------------- */
+
+float bench_scale(const bench_row *row) {
+    return row->variant == LA_FAVOR && row->engine != BENCH_SOFTMAX
+               ? 0.1f
+               : 1.0f / sqrtf((float)row->dim_k);
+}
+
+int bench_is_delta(const bench_row *row) {
+    return row->engine != BENCH_SOFTMAX && row->variant >= LA_DELTANET;
+}
+
+int64_t bench_key_features(const bench_row *row) {
+    if (row->variant == LA_FAVOR) return row->features;
+    return row->variant == LA_COSFORMER ? 2 * row->dim_k : row->dim_k;
+}
+
+int64_t bench_out_heads(const bench_row *row) {
+    return row->q_heads > row->heads ? row->q_heads : row->heads;
+}
+
+int bench_same_contest(const bench_row *a, const bench_row *b) {
+    return a->batch == b->batch && a->tokens == b->tokens && a->heads == b->heads &&
+           a->q_heads == b->q_heads && a->k_heads == b->k_heads && a->dim_k == b->dim_k &&
+           a->dim_v == b->dim_v && a->threads == b->threads && a->strong == b->strong;
+}
+
+/* per sequence, token and state head */
+static double units(const bench_row *row) {
+    return (double)row->batch * (double)row->tokens * (double)row->heads;
+}
+
+static size_t out_floats(const bench_row *row) {
+    return (size_t)(row->batch * row->tokens * bench_out_heads(row) * row->dim_v);
+}
+
+static size_t state_bytes(const bench_row *row) {
+    return bench_state_floats(row) * (size_t)row->batch * sizeof(float);
+}
+
+/* steps of a decoder, with a state to continue */
+static int is_step(const bench_row *row) {
+    return row->engine == BENCH_LIBRARY && row->tokens <= BENCH_STEP;
+}
+
+static size_t workspace_size(const bench_row *row) {
+    return row->engine == BENCH_LIBRARY ? bench_library_workspace(row)
+                                        : bench_baseline_workspace(row);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+/* All rows of a contest share these; the state and the workspace are as large as any needs. */
+typedef struct buffers {
+    float *q, *k, *v, *gates[4], *beta, *projection, *out, *state;
+    void *workspace;
+} buffers;
+
+/* splitmix64: the same numbers in every run and contest */
+static float uniform(uint64_t *state, float low, float high) {
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+    return low + (high - low) * (float)(x >> 40) / 16777216.0f;
+}
+
+static float *numbers(uint64_t seed, int64_t count, float low, float high) {
+    float *x = bench_allocate((size_t)count * sizeof *x);
+    int64_t i;
+    for (i = 0; i < count; ++i) x[i] = uniform(&seed, low, high);
+    return x;
+}
+
+/* keys of length 1: a delta rule with beta in 0 .. 1 stays bounded */
+static void normalise(float *x, int64_t rows, int64_t width) {
+    int64_t i, j;
+    for (i = 0; i < rows; ++i, x += width) {
+        float sum = 0.0f;
+        for (j = 0; j < width; ++j) sum += x[j] * x[j];
+        for (j = 0; j < width; ++j) x[j] /= sqrtf(sum);
+    }
+}
+
+static float *make_gates(const bench_row *row) {
+    const int64_t tokens = row->decay == BENCH_HEAD ? 1 : row->batch * row->tokens;
+    const int64_t width = row->heads * (row->decay == BENCH_CHANNEL ? row->dim_k : 1);
+    float *x = numbers(5, tokens * width, row->strong ? -20.0f : -0.1f, 0.0f);
+    int64_t t, i;
+    for (t = 6; row->strong && t < tokens; t += 7)
+        for (i = 0; i < width; ++i) x[t * width + i] = t % 2 ? 0.0f : -INFINITY;
+    return x;
+}
+
+/* FAVOR+'s rows differ in their numbers of features: the longest projection serves all */
+static float *make_projection(const bench_row *rows, int count) {
+    int64_t features = 0;
+    float *x;
+    int i;
+    for (i = 0; i < count; ++i)
+        if (rows[i].features > features) features = rows[i].features;
+    x = bench_allocate((size_t)(features * rows->dim_k) * sizeof *x);
+    la_favor_projection(x, features, rows->dim_k, LA_GAUSSIAN, 6);
+    return x;
+}
+
+static void make_buffers(buffers *b, const bench_row *rows, int count) {
+    const int64_t tokens = rows->batch * rows->tokens, H = rows->heads;
+    const int64_t dk = rows->dim_k, dv = rows->dim_v;
+    size_t workspace = 0, states = 0;
+    int i;
+    memset(b, 0, sizeof *b);
+    b->q = numbers(1, tokens * rows->q_heads * dk, -1.0f, 1.0f);
+    b->k = numbers(2, tokens * rows->k_heads * dk, -1.0f, 1.0f);
+    normalise(b->k, tokens * rows->k_heads, dk);
+    b->v = numbers(3, tokens * H * dv, -1.0f, 1.0f);
+    b->beta = numbers(4, tokens * H, 0.0f, 1.0f);
+    b->projection = make_projection(rows, count);
+    b->out = bench_allocate(out_floats(rows) * sizeof *b->out);
+    for (i = 0; i < count; ++i) {
+        const bench_row *row = &rows[i];
+        const size_t state = state_bytes(row), work = workspace_size(row) * (size_t)row->threads;
+        if (state > states) states = state;
+        if (work > workspace) workspace = work;
+        if (row->decay != BENCH_NONE && !b->gates[row->decay])
+            b->gates[row->decay] = make_gates(row);
+    }
+    b->state = bench_allocate(states);
+    b->workspace = bench_allocate(workspace);
+}
+
+static void free_buffers(buffers *b) {
+    int i;
+    free(b->q);
+    free(b->k);
+    free(b->v);
+    for (i = 0; i < 4; ++i) free(b->gates[i]);
+    free(b->beta);
+    free(b->projection);
+    free(b->out);
+    free(b->state);
+    free(b->workspace);
+}
+
+/* ---- one row --------------------------------------------------------------------------------- */
+
+typedef struct runner {
+    bench_row *row;
+    bench_data data;
+    bench_run *run;
+    long reps; /* of a sample */
+    double spent;
+    double samples[MOST_SAMPLES]; /* ns of one forward */
+} runner;
+
+static void make_runner(runner *r, bench_row *row, const buffers *b) {
+    static bench_run *const runs[BENCH_ENGINES] = {bench_run_library, bench_run_plain_loop,
+                                                   bench_run_four_sweep, bench_run_softmax,
+                                                   bench_run_openblas};
+    r->row = row;
+    r->run = runs[row->engine];
+    r->data.q = b->q;
+    r->data.k = b->k;
+    r->data.v = b->v;
+    r->data.log_decay = b->gates[row->decay];
+    r->data.beta = bench_is_delta(row) ? b->beta : NULL;
+    r->data.projection = b->projection;
+    r->data.out = b->out;
+    r->data.state = b->state;
+    r->data.workspace = b->workspace;
+    r->data.workspace_size = workspace_size(row);
+}
+
+static void run_slice(void *what, int64_t thread) {
+    const runner *r = what;
+    bench_clear_registers(); /* whatever ran before */
+    r->run(r->row, &r->data, thread);
+}
+
+/* The state of another row, in another layout, may stand there. */
+static void clear_state(const runner *r) {
+    memset(r->data.state, 0, state_bytes(r->row));
+}
+
+/* ns of one forward, of `reps`; short ones after one that warms the caches */
+static double sample(runner *r, long reps) {
+    static volatile float sink; /* results that are looked at cannot be dropped */
+    const size_t last = out_floats(r->row) - 1;
+    double start;
+    long i;
+    if (is_step(r->row)) clear_state(r);
+    if (reps > 1 || is_step(r->row)) bench_pool_run(run_slice, r);
+    start = bench_ns();
+    for (i = 0; i < reps; ++i) bench_pool_run(run_slice, r);
+    start = bench_ns() - start;
+    for (i = 0; i <= 64; ++i) sink = sink + r->data.out[last * (size_t)i / 64];
+    return start / (double)reps;
+}
+
+/* repetitions that fill a sample; this is the warm-up, too */
+static void choose_reps(runner *r) {
+    double time;
+    r->reps = 1;
+    for (;;) {
+        time = sample(r, r->reps) * (double)r->reps;
+        if (time >= shortest_sample) return;
+        r->reps = time < shortest_sample / 10.0
+                      ? r->reps * 10
+                      : 1 + (long)((double)r->reps * 1.2 * shortest_sample / time);
+    }
+}
+
+/* ---- the check ------------------------------------------------------------------------------- */
+
+/* rows that the same oracle serves */
+static int same_rule(const bench_row *a, const bench_row *b) {
+    if (a->engine == BENCH_SOFTMAX || b->engine == BENCH_SOFTMAX) return a->engine == b->engine;
+    return a->variant == b->variant && a->decay == b->decay && a->features == b->features;
+}
+
+/* |out - want| / |want|, of the tokens that the oracle has, where it has a number */
+static double distance(const bench_row *row, const float *out, const double *want) {
+    const int64_t width = bench_out_heads(row) * row->dim_v, rows = row->batch * row->tokens;
+    double difference = 0.0, size = 0.0;
+    int64_t i, j;
+    for (i = 0; i < rows; ++i)
+        for (j = i * width; j < (i + 1) * width && bench_oracle_token(row, i % row->tokens); ++j) {
+            const double d = (double)out[j] - want[j];
+            if (isnan(want[j])) continue;
+            difference += d * d;
+            size += want[j] * want[j];
+        }
+    return sqrt(difference / size);
+}
+
+/* 1e-6 sqrt(T) is what the library promises, 5 times that with FAVOR+'s exponentials. Steps are
+ * checked with a state that is not empty: the second of two. */
+static void check(runner *r, double *want, const bench_row *previous) {
+    bench_row *row = r->row;
+    const double limit = (row->variant == LA_FAVOR ? 5e-6 : 1e-6) * sqrt((double)row->tokens);
+    const int step = is_step(row);
+    size_t i;
+    for (i = 0; i < out_floats(row); ++i) r->data.out[i] = NAN;
+    clear_state(r);
+    bench_pool_run(run_slice, r);
+    if (step) bench_pool_run(run_slice, r);
+    if (!previous || !same_rule(row, previous) || step != is_step(previous))
+        bench_oracle(row, &r->data, step ? 2 : 1, want);
+    row->error = distance(row, r->data.out, want);
+    row->failed = !(row->error <= limit);
+}
+
+/* FNV-1a of the output */
+static uint64_t hash(runner *r) {
+    const unsigned char *bytes = (const unsigned char *)r->data.out;
+    const size_t size = out_floats(r->row) * sizeof(float);
+    uint64_t h = 0xcbf29ce484222325u;
+    size_t i;
+    clear_state(r);
+    bench_pool_run(run_slice, r);
+    for (i = 0; i < size; ++i) h = (h ^ bytes[i]) * 0x100000001b3u;
+    return h;
+}
+
+/* ---- the contest ----------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void conclude(runner *r, const bench_machine *machine, const double peak[BENCH_ISAS]) {
+    bench_row *row = r->row;
+    const int n = row->samples;
+    qsort(r->samples, (size_t)n, sizeof *r->samples, compare);
+    row->ns_min = r->samples[0] / units(row);
+    row->ns_median = r->samples[n / 2] / units(row);
+    row->ns_spread = (r->samples[(3 * n) / 4] - r->samples[n / 4]) / r->samples[n / 2];
+    bench_floor(row, machine, peak);
+    if (row->floor_share > 1.03) row->failed = 1;
+}
+
+static int wants_more(const runner *r, const bench_options *options) {
+    const int n = r->row->samples;
+    if (r->row->failed || n == MOST_SAMPLES) return 0;
+    if (options->reps) return n < options->reps;
+    return n < (r->spent < long_enough ? ENOUGH_SAMPLES : FEWEST_SAMPLES) ||
+           r->spent < options->min_time;
+}
+
+/* one line on a terminal that the next one overwrites; null: none */
+static void progress(const bench_row *row, int samples) {
+    char text[256] = "";
+    if (!isatty(2)) return;
+    if (row) bench_row_options(row, text, sizeof text);
+    if (row)
+        fprintf(stderr, "\r\033[K%3d %.70s", samples, text);
+    else
+        fprintf(stderr, "\r\033[K");
+    fflush(stderr);
+}
+
+/* rounds: one sample of each row, and the peak, since the clock changes */
+static void sample_all(runner *runners, int count, const bench_options *options,
+                       double peak[BENCH_ISAS]) {
+    int used[BENCH_ISAS] = {0}, i, isa, more = 1;
+    for (i = 0; i < count; ++i) {
+        used[runners[i].row->isa] = 1;
+        if (!runners[i].row->failed) choose_reps(&runners[i]);
+    }
+    while (more) {
+        more = 0;
+        for (i = 0; i < count; ++i) {
+            runner *r = &runners[i];
+            if (!wants_more(r, options)) continue;
+            progress(r->row, r->row->samples);
+            r->samples[r->row->samples] = sample(r, r->reps);
+            r->spent += r->samples[r->row->samples++] * (double)r->reps;
+            more = 1;
+        }
+        for (isa = 1; isa < BENCH_ISAS; ++isa) {
+            const double sampled = used[isa] ? bench_peak(isa) : 0.0;
+            if (sampled > peak[isa]) peak[isa] = sampled;
+        }
+    }
+    progress(NULL, 0);
+}
+
+/* against the plain loop of the same rule */
+static void compare_to_plain(bench_row *rows, int count) {
+    int i, j;
+    for (i = 0; i < count; ++i)
+        for (j = 0; j < count; ++j)
+            if (rows[j].engine == BENCH_PLAIN_LOOP && rows[i].engine != BENCH_SOFTMAX &&
+                same_rule(&rows[i], &rows[j]) && rows[i].ns_min > 0.0)
+                rows[i].speedup_plain = rows[j].ns_min / rows[i].ns_min;
+}
+
+void bench_contest(bench_row *rows, uint64_t *hashes, int count, const bench_options *options,
+                   const bench_machine *machine) {
+    runner *runners = bench_allocate((size_t)count * sizeof *runners);
+    double peak[BENCH_ISAS] = {0.0}, *want = NULL;
+    buffers b;
+    int i, isa;
+    make_buffers(&b, rows, count);
+    if (options->check) want = bench_allocate(out_floats(rows) * sizeof *want);
+    bench_pool_open(rows->threads);
+    for (i = 0; i < count; ++i) {
+        make_runner(&runners[i], &rows[i], &b);
+        rows[i].error = -1.0;
+        progress(&rows[i], 0);
+        if (options->check) check(&runners[i], want, i ? &rows[i - 1] : NULL);
+        if (options->mode == MODE_SCALE) hashes[i] = hash(&runners[i]);
+    }
+    sample_all(runners, count, options, peak);
+    for (isa = 1; isa < BENCH_ISAS; ++isa)
+        if (!(peak[isa] > 0.0)) peak[isa] = machine->peak[isa];
+    for (i = 0; i < count; ++i)
+        if (!rows[i].failed) conclude(&runners[i], machine, peak);
+    compare_to_plain(rows, count);
+    bench_pool_close();
+    free(want);
+    free(runners);
+    free_buffers(&b);
+}

@@ -1,0 +1,319 @@
+/* The rows that a run measures: what each mode has unless told otherwise, the product of the axes,
+ * their order. */
+#define _POSIX_C_SOURCE 200112L
+#include "core.h"
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT(options, axis, ...)                                                                \
+    do {                                                                                           \
+        static const int64_t values[] = {__VA_ARGS__};                                             \
+        bench_default(options, axis, (int)(sizeof values / sizeof *values), values);               \
+    } while (0)
+
+/* ---- defaults -------------------------------------------------------------------------------- */
+
+#define ALL_VARIANTS                                                                               \
+    LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET, LA_GATED_DELTANET, LA_ELU, LA_COSFORMER, LA_FAVOR
+#define ALL_BASELINES BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP, BENCH_SOFTMAX, BENCH_OPENBLAS
+#define ALL_FORMS     LA_AUTO, LA_RECURRENT, LA_CHUNKWISE, LA_PARALLEL
+
+static void default_bench(bench_options *o) {
+    DEFAULT(o, AXIS_VARIANT, ALL_VARIANTS);
+    DEFAULT(o, AXIS_FORM, LA_CHUNKWISE);
+    DEFAULT(o, AXIS_TOKENS, 64, 512, 2048, 8192);
+    DEFAULT(o, AXIS_DIMS, 64 * BENCH_WIDTH + 64, 128 * BENCH_WIDTH + 128);
+}
+
+static void default_check(bench_options *o) {
+    int64_t isas[BENCH_ISAS];
+    int isa, count = 0;
+    for (isa = 1; isa < BENCH_ISAS; ++isa)
+        if (la_isa_available(isa)) isas[count++] = isa;
+    o->check = 1;
+    if (!o->reps) o->reps = 1;
+    bench_default(o, AXIS_ISA, count, isas);
+    DEFAULT(o, AXIS_VARIANT, ALL_VARIANTS);
+    DEFAULT(o, AXIS_FORM, ALL_FORMS);
+    DEFAULT(o, AXIS_CHUNK, 0, 1, 16, 64);
+    DEFAULT(o, AXIS_TOKENS, 1, 100);
+    DEFAULT(o, AXIS_DIMS, 64 * BENCH_WIDTH + 48);
+}
+
+static void default_sweep(bench_options *o) {
+    DEFAULT(o, AXIS_VARIANT, LA_RETNET, LA_GATED_DELTANET);
+    DEFAULT(o, AXIS_FORM, ALL_FORMS);
+    DEFAULT(o, AXIS_CHUNK, 0, 16, 64, 256);
+    DEFAULT(o, AXIS_TOKENS, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096);
+    DEFAULT(o, AXIS_DIMS, 64 * BENCH_WIDTH + 64, 128 * BENCH_WIDTH + 128);
+}
+
+static void default_scale(bench_options *o, const bench_machine *machine) {
+    int64_t threads[BENCH_VALUES];
+    int count = 0;
+    while (count < machine->cores && count < BENCH_VALUES) threads[count] = count + 1, ++count;
+    bench_default(o, AXIS_THREADS, count, threads);
+    DEFAULT(o, AXIS_VARIANT, LA_RETNET, LA_GATED_DELTANET, LA_ELU);
+    DEFAULT(o, AXIS_FORM, LA_CHUNKWISE);
+    DEFAULT(o, AXIS_TOKENS, 128, 512, 2048);
+    DEFAULT(o, AXIS_DIMS, 64 * BENCH_WIDTH + 64, 128 * BENCH_WIDTH + 128);
+    DEFAULT(o, AXIS_HEADS, 1, 4);
+}
+
+/* batches whose states fill the buffers of L2, L3 and memory */
+static void default_decode(bench_options *o, const bench_machine *machine) {
+    int64_t batches[3];
+    const bench_axis *heads = &o->axis[AXIS_HEADS], *dims = &o->axis[AXIS_DIMS];
+    int64_t state; /* bytes of a sequence's */
+    int i;
+    DEFAULT(o, AXIS_VARIANT, LA_RETNET, LA_GLA, LA_GATED_DELTANET);
+    DEFAULT(o, AXIS_FORM, LA_AUTO);
+    DEFAULT(o, AXIS_LAYOUT, LA_KV, LA_VK);
+    DEFAULT(o, AXIS_TOKENS, 1);
+    DEFAULT(o, AXIS_DIMS, 128 * BENCH_WIDTH + 128);
+    DEFAULT(o, AXIS_HEADS, 8);
+    state = heads->at[0] * (dims->at[0] / BENCH_WIDTH) * (dims->at[0] % BENCH_WIDTH) * 4;
+    for (i = 0; i < 3; ++i) {
+        batches[i] = (int64_t)machine->level_bytes[i + 1] / state;
+        if (batches[i] < 1) batches[i] = 1;
+    }
+    bench_default(o, AXIS_BATCH, 3, batches);
+}
+
+/* first what holds for all modes, then what the mode has of its own */
+static void defaults(bench_options *o, const bench_machine *machine) {
+    DEFAULT(o, AXIS_BATCH, 1);
+    DEFAULT(o, AXIS_HEADS, 4);
+    DEFAULT(o, AXIS_Q_HEADS, BENCH_HEADS);
+    DEFAULT(o, AXIS_K_HEADS, BENCH_HEADS);
+    DEFAULT(o, AXIS_THREADS, 1);
+    DEFAULT(o, AXIS_GATES, 0);
+    DEFAULT(o, AXIS_FEATURES, 128);
+    DEFAULT(o, AXIS_DECAY, BENCH_USUAL);
+    DEFAULT(o, AXIS_CHUNK, 0);
+    DEFAULT(o, AXIS_LAYOUT, LA_KV);
+    DEFAULT(o, AXIS_ISA, LA_ISA_AUTO);
+    if (o->mode <= MODE_CHECK && !o->axis[AXIS_VARIANT].given) /* else the named ones are all */
+        DEFAULT(o, AXIS_BASELINES, ALL_BASELINES);
+    if (o->mode == MODE_BENCH) default_bench(o);
+    if (o->mode == MODE_CHECK) default_check(o);
+    if (o->mode == MODE_SWEEP) default_sweep(o);
+    if (o->mode == MODE_SCALE) default_scale(o, machine);
+    if (o->mode == MODE_DECODE) default_decode(o, machine);
+}
+
+/* ---- the rows that are asked for ------------------------------------------------------------- */
+
+typedef struct item {
+    bench_row row;
+    char text[BENCH_TEXT]; /* its options: what is asked for by the same ones is the same */
+    int wanted;            /* 0: not available, or already in a contest */
+} item;
+
+typedef struct list {
+    item *items;
+    int count, room, wanted, filtered;
+    regex_t filter;
+    int missing; /* of the rows that are not available: those that were named */
+    char first_missing[BENCH_TEXT];
+} list;
+
+static int usual_decay(la_variant variant) {
+    switch (variant) {
+    case LA_RETNET:
+    case LA_LIGHTNING: return BENCH_HEAD;
+    case LA_GLA: return BENCH_CHANNEL;
+    case LA_GATED_DELTANET: return BENCH_TOKEN;
+    default: return BENCH_NONE;
+    }
+}
+
+/* Parameters that a row does not have take one value, so that equal rows look equal. */
+static void settle(bench_row *row) {
+    const int library = row->engine == BENCH_LIBRARY;
+    if (row->engine == BENCH_SOFTMAX) {
+        row->variant = LA_RETNET;
+        row->decay = BENCH_NONE;
+    }
+    if (row->decay == BENCH_USUAL) row->decay = usual_decay(row->variant);
+    if (row->decay == BENCH_NONE) row->strong = 0;
+    if (row->variant != LA_FAVOR) row->features = 0;
+    if (row->isa == LA_ISA_AUTO || row->engine == BENCH_OPENBLAS) row->isa = bench_library_isa();
+    if (row->engine == BENCH_PLAIN_LOOP)
+        row->isa = LA_ISA_SCALAR; /* what the compiler makes of it */
+    if (!library) {
+        row->form = LA_AUTO;
+        row->layout = LA_KV;
+    }
+    if (row->engine == BENCH_OPENBLAS && !row->chunk) row->chunk = 64;
+    if (row->engine != BENCH_OPENBLAS && row->form != LA_CHUNKWISE) row->chunk = 0;
+}
+
+static bench_row make_row(const int64_t value[AXES]) {
+    const int64_t variant = value[AXIS_VARIANT], H = value[AXIS_HEADS];
+    bench_row row;
+    memset(&row, 0, sizeof row);
+    row.engine = BENCH_LIBRARY;
+    if (variant >= BENCH_BASELINE) row.engine = (bench_engine)(variant - BENCH_BASELINE);
+    row.variant = (la_variant)(variant < BENCH_BASELINE ? variant : value[AXIS_RULE]);
+    row.form = (int)value[AXIS_FORM];
+    row.isa = (int)value[AXIS_ISA];
+    row.layout = (int)value[AXIS_LAYOUT];
+    row.decay = (int)value[AXIS_DECAY];
+    row.strong = (int)value[AXIS_GATES];
+    row.batch = value[AXIS_BATCH];
+    row.tokens = value[AXIS_TOKENS];
+    row.heads = H;
+    row.q_heads = value[AXIS_Q_HEADS] == BENCH_HEADS ? H : value[AXIS_Q_HEADS];
+    row.k_heads = value[AXIS_K_HEADS] == BENCH_HEADS ? H : value[AXIS_K_HEADS];
+    row.dim_k = value[AXIS_DIMS] / BENCH_WIDTH;
+    row.dim_v = value[AXIS_DIMS] % BENCH_WIDTH;
+    row.features = value[AXIS_FEATURES];
+    row.chunk = value[AXIS_CHUNK];
+    row.threads = value[AXIS_THREADS];
+    settle(&row);
+    return row;
+}
+
+static int was_named(const bench_options *asked, const bench_row *row) {
+    const bench_axis *variant = &asked->axis[AXIS_VARIANT];
+    int i;
+    if (row->engine == BENCH_LIBRARY) return variant->named || asked->axis[AXIS_ISA].named;
+    for (i = 0; i < variant->count && variant->named; ++i)
+        if (variant->at[i] == BENCH_BASELINE + (int64_t)row->engine) return 1;
+    return asked->axis[AXIS_BASELINES].named;
+}
+
+static int is_available(const bench_row *row) {
+    const int64_t H = row->heads, Hq = row->q_heads;
+    if (row->engine == BENCH_LIBRARY) return bench_library_workspace(row) != 0;
+    return H % row->k_heads == 0 && (H % Hq == 0 || Hq % H == 0) && la_isa_available(row->isa) &&
+           bench_baseline_workspace(row) != 0;
+}
+
+/* null: it is already there */
+static item *new_item(list *l, const char *text) {
+    int i;
+    for (i = 0; i < l->count; ++i)
+        if (strcmp(l->items[i].text, text) == 0) return NULL;
+    if (l->count == l->room) {
+        l->room = 2 * l->room + 64;
+        l->items = realloc(l->items, (size_t)l->room * sizeof *l->items);
+        if (!l->items) bench_fail(1, "out of memory");
+    }
+    memcpy(l->items[l->count].text, text, BENCH_TEXT);
+    return &l->items[l->count++];
+}
+
+/* Beside a step, which continues a state, baselines stand only if they are named: they start from
+ * the empty state. */
+static void add_row(list *l, const bench_options *asked, const bench_row *row) {
+    char text[BENCH_TEXT] = "";
+    const int named = was_named(asked, row);
+    item *it;
+    bench_row_options(row, text, sizeof text);
+    if (l->filtered && regexec(&l->filter, text, 0, NULL, 0) != 0) return;
+    if (row->engine != BENCH_LIBRARY && !named && row->tokens <= BENCH_STEP) return;
+    it = new_item(l, text);
+    if (!it) return;
+    it->row = *row;
+    it->wanted = is_available(row);
+    l->wanted += it->wanted;
+    if (!it->wanted && named && l->missing++ == 0) memcpy(l->first_missing, text, sizeof text);
+}
+
+/* all combinations of the axes' values; the last axis is the fastest */
+static void add_product(list *l, const bench_options *asked, const bench_options *o) {
+    int64_t value[AXES];
+    int at[AXES] = {0}, i;
+    do {
+        bench_row row;
+        for (i = 0; i < AXES; ++i) value[i] = o->axis[i].count ? o->axis[i].at[at[i]] : 0;
+        row = make_row(value);
+        add_row(l, asked, &row);
+        for (i = AXES - 1; i >= 0 && ++at[i] >= o->axis[i].count; --i) at[i] = 0;
+    } while (i >= 0);
+}
+
+/* what tells the story beside the chunkwise form of all variants: the recurrent form, decoding */
+static void add_more(list *l, const bench_options *o) {
+    bench_options more = *o;
+    if (o->axis[AXIS_VARIANT].given || o->axis[AXIS_FORM].given || o->axis[AXIS_CHUNK].given)
+        return;
+    DEFAULT(&more, AXIS_VARIANT, LA_RETNET, LA_GATED_DELTANET);
+    DEFAULT(&more, AXIS_FORM, LA_RECURRENT);
+    add_product(l, o, &more);
+    if (o->axis[AXIS_TOKENS].given) return;
+    DEFAULT(&more, AXIS_TOKENS, 1);
+    DEFAULT(&more, AXIS_FORM, LA_AUTO);
+    DEFAULT(&more, AXIS_LAYOUT, LA_KV, LA_VK);
+    add_product(l, o, &more);
+}
+
+/* Unless asked for, only the plain loop computes every variant's rule: that takes its time. */
+static void add_baselines(list *l, const bench_options *o) {
+    const bench_axis *engines = &o->axis[AXIS_BASELINES], *rules = &o->axis[AXIS_RULE];
+    const int few = o->mode == MODE_BENCH && !engines->given && !rules->given;
+    int i;
+    for (i = 0; i < engines->count; ++i) {
+        bench_options baseline = *o;
+        baseline.axis[AXIS_VARIANT].count = 1;
+        baseline.axis[AXIS_VARIANT].at[0] = BENCH_BASELINE + engines->at[i];
+        if (few && engines->at[i] != BENCH_PLAIN_LOOP)
+            DEFAULT(&baseline, AXIS_RULE, LA_RETNET, LA_GATED_DELTANET);
+        add_product(l, o, &baseline);
+    }
+}
+
+/* the rules of baselines: what they are compared to */
+static void default_rules(bench_options *o) {
+    const bench_axis *variant = &o->axis[AXIS_VARIANT];
+    int64_t rules[BENCH_VALUES];
+    int i, count = 0;
+    for (i = 0; i < variant->count; ++i)
+        if (variant->at[i] < BENCH_BASELINE) rules[count++] = variant->at[i];
+    if (count)
+        bench_default(o, AXIS_RULE, count, rules);
+    else
+        DEFAULT(o, AXIS_RULE, LA_RETNET, LA_GATED_DELTANET);
+}
+
+/* rows of a contest one after the other, else in the order that they came */
+static void group(const list *l, bench_row *rows) {
+    int i, j, count = 0;
+    for (i = 0; i < l->count; ++i)
+        for (j = i; j < l->count && l->items[i].wanted; ++j) {
+            item *it = &l->items[j];
+            if (j > i && (!it->wanted || !bench_same_contest(&it->row, &l->items[i].row))) continue;
+            rows[count++] = it->row;
+            if (j > i) it->wanted = 0;
+        }
+}
+
+static void say_missing(const list *l) {
+    if (!l->wanted)
+        bench_fail(2, "nothing matches%s%s", l->missing ? "; not available: " : "",
+                   l->first_missing);
+    if (l->missing)
+        fprintf(stderr, "bench: not available, 1 of %d: %s\n", l->missing, l->first_missing);
+}
+
+int bench_collect(bench_row **rows, bench_options *o, const bench_machine *machine) {
+    list all, *l = &all;
+    memset(l, 0, sizeof *l);
+    defaults(o, machine);
+    l->filtered = o->filter != NULL;
+    if (o->filter && regcomp(&l->filter, o->filter, REG_EXTENDED | REG_NOSUB) != 0)
+        bench_fail(2, "--filter: \"%s\" is no regular expression", o->filter);
+    default_rules(o);
+    add_product(l, o, o);
+    if (o->mode == MODE_BENCH) add_more(l, o);
+    if (l->wanted || !l->missing) add_baselines(l, o); /* beside nothing they are not wanted */
+    if (l->filtered) regfree(&l->filter);
+    say_missing(l);
+    *rows = bench_allocate((size_t)l->wanted * sizeof **rows);
+    group(l, *rows);
+    free(l->items);
+    return l->wanted;
+}
