@@ -1327,6 +1327,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define LAI_ADD_SETS   2 /* of sums of the pair pass: see lai_pair */
 #define LAI_DELTA_SETS 1
 typedef __m256 lai_r;
+#define LAI_FENCE_SUM(x)    ((void)0)
 #define LAI_LEAVE()         _mm256_zeroupper() /* compilers forget it on some paths */
 #define LAI_R_SET(x)        _mm256_set1_ps(x)
 #define LAI_R_LOAD(p)       _mm256_loadu_ps(p)
@@ -1336,6 +1337,7 @@ typedef __m256 lai_r;
 #define LAI_R_MUL(x, y)     _mm256_mul_ps(x, y)
 #define LAI_R_DIV(x, y)     _mm256_div_ps(x, y)
 #define LAI_R_FMA(x, y, z)  _mm256_fmadd_ps(x, y, z)
+#define LAI_R_FMA1(s, y, z) LAI_R_FMA(LAI_R_SET(s), y, z) /* s: a number */
 #define LAI_R_FNMA(x, y, z) _mm256_fnmadd_ps(x, y, z)
 #define LAI_R_MAX(x, y)     _mm256_max_ps(x, y)
 #define LAI_R_MIN(x, y)     _mm256_min_ps(x, y)
@@ -1375,6 +1377,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS           4
 #define LAI_DELTA_SETS         2
 typedef __m512 lai_r;
+#define LAI_FENCE_SUM(x)       ((void)0)
 #define LAI_LEAVE()            _mm256_zeroupper()
 #define LAI_R_SET(x)           _mm512_set1_ps(x)
 #define LAI_R_LOAD(p)          _mm512_loadu_ps(p)
@@ -1386,6 +1389,7 @@ typedef __m512 lai_r;
 #define LAI_R_MUL(x, y)        _mm512_mul_ps(x, y)
 #define LAI_R_DIV(x, y)        _mm512_div_ps(x, y)
 #define LAI_R_FMA(x, y, z)     _mm512_fmadd_ps(x, y, z)
+#define LAI_R_FMA1(s, y, z)    LAI_R_FMA(LAI_R_SET(s), y, z)
 #define LAI_R_FNMA(x, y, z)    _mm512_fnmadd_ps(x, y, z)
 #define LAI_R_MAX(x, y)        _mm512_max_ps(x, y)
 #define LAI_R_MIN(x, y)        _mm512_min_ps(x, y)
@@ -1428,7 +1432,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #elif LAI_PASS == LAI_PASS_NEON
 
 #define LAI_LANES              4
-#define LAI_ADD_SETS           2
+#define LAI_ADD_SETS           1
 #define LAI_DELTA_SETS         1
 typedef float32x4_t lai_r;
 #define LAI_LEAVE()            ((void)0)
@@ -1442,15 +1446,17 @@ typedef float32x4_t lai_r;
 #define LAI_R_MUL(x, y)        vmulq_f32(x, y)
 #define LAI_R_DIV(x, y)        vdivq_f32(x, y)
 #define LAI_R_FMA(x, y, z)     vfmaq_f32(z, x, y)
+#define LAI_R_FMA1(s, y, z)    vfmaq_n_f32(z, y, s)
 #define LAI_R_FNMA(x, y, z)    vfmsq_f32(z, x, y)
 #define LAI_R_MAX(x, y)        vbslq_f32(vcgtq_f32(x, y), x, y)
 #define LAI_R_MIN(x, y)        vbslq_f32(vcltq_f32(x, y), x, y)
 #define LAI_R_GREATER(x, y)    vreinterpretq_f32_u32(vcgtq_f32(x, y))
 #define LAI_R_KEEP(x, mask)                                                                        \
     vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vreinterpretq_u32_f32(mask)))
-#define LAI_R_ANY(mask) (vmaxvq_u32(vreinterpretq_u32_f32(mask)) != 0)
-#define LAI_R_ROUND(x)  vrndnq_f32(x)
-#define LAI_FENCE(x)    ((void)(x))
+#define LAI_R_ANY(mask)  (vmaxvq_u32(vreinterpretq_u32_f32(mask)) != 0)
+#define LAI_R_ROUND(x)   vrndnq_f32(x)
+#define LAI_FENCE(x)     __asm__ volatile("" : "+w"((x).a), "+w"((x).b), "+w"((x).c), "+w"((x).d))
+#define LAI_FENCE_SUM(x) LAI_FENCE(x)
 
 LAI_INLINE lai_r lai_r_load_n(const float *p, int64_t n) {
     float lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -1481,9 +1487,10 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 
 #else /* the scalar pass: four floats, in whatever registers the compiler has for them */
 
-#define LAI_LANES      4
-#define LAI_ADD_SETS   1
-#define LAI_DELTA_SETS 1
+#define LAI_LANES        4
+#define LAI_FENCE_SUM(x) ((void)0)
+#define LAI_ADD_SETS     1
+#define LAI_DELTA_SETS   1
 #if defined(__GNUC__) || defined(__clang__)
 #define LAI_FENCE(x)        __asm__ volatile("" : : : "memory")
 typedef float lai_r __attribute__((vector_size(16)));
@@ -1517,6 +1524,7 @@ typedef struct lai_r {
 #endif
 #define LAI_LEAVE()            ((void)0)
 #define LAI_R_SET(x)           lai_r_set(x)
+#define LAI_R_FMA1(s, y, z)    LAI_R_FMA(LAI_R_SET(s), y, z)
 #define LAI_R_LOAD(p)          lai_r_load_n(p, 4)
 #define LAI_R_LOAD_N(p, n)     lai_r_load_n(p, n)
 #define LAI_R_STORE(p, x)      lai_r_store_n(p, x, 4)
@@ -1745,7 +1753,9 @@ LAI_INLINE int lai_any_greater(lai_v x, float limit) {
  * ---------------------------------------------------------------------------------------------- */
 
 LAI_INLINE lai_v lai_fma1(float x, lai_v y, lai_v z) {
-    return lai_fma(lai_set(x), y, z);
+#define LAI_BY_X(y, z) LAI_R_FMA1(x, y, z)
+    return LAI_MAP2(LAI_BY_X, y, z);
+#undef LAI_BY_X
 }
 LAI_INLINE float lai_sum(lai_v x) {
     float s[4];
@@ -1920,15 +1930,20 @@ LAI_INLINE void lai_pair_row(float *S, const float *Q, const float *K, const flo
     LAI_FENCE(x);
     o[0] = lai_fma1(Q[0], x, o[0]);
     o[1] = lai_fma1(Q[8], x, o[1]);
+    LAI_FENCE_SUM(o[0]);
+    LAI_FENCE_SUM(o[1]);
     if (rescale == LAI_LOOK) return;
     if (rescale != LAI_KEEP) x = lai_mul(x, lai_set(rho[0]));
     if (rescale == LAI_TWICE) x = lai_mul(x, lai_set(rho[1]));
     x = lai_fma1(K[0], u[0], x);
+    LAI_FENCE_SUM(x);
     x = lai_fma1(K[8], u[1], x);
     lai_store(S, x);
     if (delta) {
         r[0] = lai_fma1(R[0], x, r[0]);
         r[1] = lai_fma1(R[8], x, r[1]);
+        LAI_FENCE_SUM(r[0]);
+        LAI_FENCE_SUM(r[1]);
     }
 }
 
@@ -3798,6 +3813,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_R_MUL
 #undef LAI_R_DIV
 #undef LAI_R_FMA
+#undef LAI_R_FMA1
 #undef LAI_R_FNMA
 #undef LAI_R_MAX
 #undef LAI_R_MIN
@@ -3806,6 +3822,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_R_ANY
 #undef LAI_R_ROUND
 #undef LAI_FENCE
+#undef LAI_FENCE_SUM
 #undef LAI_LANES
 #undef LAI_LANE
 #undef LAI_MAP1
