@@ -870,14 +870,6 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* From how many tokens on LA_AUTO takes the chunkwise form: as few as repay copying the state in
- * and out, measured for dk = dv = 64 and 128. */
-static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens) {
-    const int64_t crossover = layer->state_layout == LA_VK ? 10 : 6;
-    if (call->form != LA_AUTO) return call->form;
-    return tokens < crossover ? LA_RECURRENT : LA_CHUNKWISE;
-}
-
 static int lai_choose_isa(const la_call *call) {
     if (call->isa != LA_ISA_AUTO) return call->isa;
     if (la_isa_available(LA_ISA_NEON)) return LA_ISA_NEON;
@@ -885,10 +877,36 @@ static int lai_choose_isa(const la_call *call) {
     return la_isa_available(LA_ISA_AVX2) ? LA_ISA_AVX2 : LA_ISA_SCALAR;
 }
 
+/* Up to how many tokens LA_AUTO takes the parallel form where there is no state to read or to write
+ * and one decay for all channels: it has T (r + dv) instead of 4 r dv flops then (delta rules twice
+ * that instead of 6 r dv), so the limit is a multiple of r dv / (r + dv), less what the better
+ * kernel gains. Measured for d = 32 .. 128 on a Zen 5 core. */
+static int64_t lai_parallel_limit(const la_layer *layer, int isa) {
+    const double r = (double)lai_features(layer), dv = (double)layer->dim_v, x = r * dv / (r + dv);
+    const double limit = layer->write == LA_WRITE_DELTA ? 2.9 * x - 31.0 : 4.3 * x - 66.0;
+    return (int64_t)(limit * (isa == LA_ISA_AVX512 ? 0.85 : 1.0));
+}
+
+/* LA_AUTO: parallel as said; recurrent for as few tokens as do not repay copying the state into
+ * panels and out of them, which is more work for [dv][r]; else chunkwise. */
+static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens) {
+    const int delta = layer->write == LA_WRITE_DELTA, vk = layer->state_layout == LA_VK;
+    int64_t few = vk ? (delta ? 18 : 28) : (delta ? 5 : 7);
+    if (call->form != LA_AUTO) return call->form;
+    if (layer->feature == LA_FEATURE_FAVOR) few = vk ? 9 : 6; /* whose projections gain by tiles */
+    if (!call->state_in && !call->state_out && call->log_decay.width <= 1) {
+        if (tokens > 2 && tokens <= lai_parallel_limit(layer, lai_choose_isa(call)))
+            return LA_PARALLEL;
+        few = LAI_MIN(few, 3);
+    }
+    return tokens < few ? LA_RECURRENT : LA_CHUNKWISE;
+}
+
 /* the chunk that runs; LA_AUTO never asks for one */
-static int64_t lai_choose_chunk(const la_call *call, int form) {
-    if (form == LA_PARALLEL) return call->tokens;
-    return call->form == LA_AUTO ? 0 : call->chunk;
+static int64_t lai_choose_chunk(const la_layer *layer, const la_call *call, int form) {
+    if (call->form == LA_AUTO)
+        return form == LA_PARALLEL ? LAI_MAX(1, lai_parallel_limit(layer, LA_ISA_AUTO)) : 0;
+    return form == LA_PARALLEL ? call->tokens : call->chunk;
 }
 
 /* Floats of workspace of a form: an upper bound of how the engine lays it out; -1 where it
@@ -896,7 +914,7 @@ static int64_t lai_choose_chunk(const la_call *call, int form) {
 static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int form) {
     const int64_t rows = LAI_ROUND16(lai_features(layer)), columns = LAI_ROUND16(layer->dim_v);
     const int64_t more = lai_queries(layer) + 1; /* query heads and the key */
-    const int64_t chunk = lai_choose_chunk(call, form);
+    const int64_t chunk = lai_choose_chunk(layer, call, form);
     int64_t floats = lai_muladd(rows, columns, 0);
     if (layer->feature == LA_FEATURE_FAVOR)
         floats = lai_muladd(LAI_ROUND16(layer->features), layer->dim_k, floats);
@@ -909,16 +927,15 @@ static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int f
     return lai_muladd(rows + 2, 12 * more + 16, floats);
 }
 
-/* bytes with room to align; LA_AUTO has enough for either form that it may take; 0 = overflow */
+/* bytes with room to align; LA_AUTO has enough for any form that it may take; 0 = overflow */
 static size_t lai_workspace_bytes(const la_layer *layer, const la_call *call) {
-    int64_t floats = lai_form_floats(layer, call, lai_choose_form(layer, call, call->tokens)),
-            other;
-    if (call->form == LA_AUTO) {
-        other = lai_form_floats(layer, call, LA_RECURRENT);
-        floats = floats < 0 || other < 0 ? -1 : LAI_MAX(floats, other);
-        other = lai_form_floats(layer, call, LA_CHUNKWISE);
-        floats = floats < 0 || other < 0 ? -1 : LAI_MAX(floats, other);
-    }
+    int64_t floats = 0;
+    int form;
+    for (form = LA_PARALLEL; form <= LA_CHUNKWISE; ++form)
+        if (call->form == LA_AUTO || call->form == form) {
+            const int64_t own = lai_form_floats(layer, call, form);
+            floats = floats < 0 || own < 0 ? -1 : LAI_MAX(floats, own);
+        }
     if (floats < 0 || floats > PTRDIFF_MAX / (int64_t)sizeof(float) - LAI_ALIGN) return 0;
     return (size_t)floats * sizeof(float) + LAI_ALIGN;
 }
@@ -1137,6 +1154,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_r_sub             LAI_NAME(r_sub)
 #define lai_r_mul             LAI_NAME(r_mul)
 #define lai_r_div             LAI_NAME(r_div)
+#define lai_r_not_less        LAI_NAME(r_not_less)
 #define lai_r_greater         LAI_NAME(r_greater)
 #define lai_r_keep            LAI_NAME(r_keep)
 #define lai_r_fma             LAI_NAME(r_fma)
@@ -1157,6 +1175,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_pow2              LAI_NAME(pow2)
 #define lai_times_pow2        LAI_NAME(times_pow2)
 #define lai_greater           LAI_NAME(greater)
+#define lai_not_less          LAI_NAME(not_less)
 #define lai_keep              LAI_NAME(keep)
 #define lai_set               LAI_NAME(set)
 #define lai_zero              LAI_NAME(zero)
@@ -1327,24 +1346,25 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define LAI_ADD_SETS   2 /* of sums of the pair pass: see lai_pair */
 #define LAI_DELTA_SETS 1
 typedef __m256 lai_r;
-#define LAI_FENCE_SUM(x)    ((void)0)
-#define LAI_LEAVE()         _mm256_zeroupper() /* compilers forget it on some paths */
-#define LAI_R_SET(x)        _mm256_set1_ps(x)
-#define LAI_R_LOAD(p)       _mm256_loadu_ps(p)
-#define LAI_R_STORE(p, x)   _mm256_storeu_ps(p, x)
-#define LAI_R_ADD(x, y)     _mm256_add_ps(x, y)
-#define LAI_R_SUB(x, y)     _mm256_sub_ps(x, y)
-#define LAI_R_MUL(x, y)     _mm256_mul_ps(x, y)
-#define LAI_R_DIV(x, y)     _mm256_div_ps(x, y)
-#define LAI_R_FMA(x, y, z)  _mm256_fmadd_ps(x, y, z)
-#define LAI_R_FMA1(s, y, z) LAI_R_FMA(LAI_R_SET(s), y, z) /* s: a number */
-#define LAI_R_FNMA(x, y, z) _mm256_fnmadd_ps(x, y, z)
-#define LAI_R_MAX(x, y)     _mm256_max_ps(x, y)
-#define LAI_R_MIN(x, y)     _mm256_min_ps(x, y)
-#define LAI_R_GREATER(x, y) _mm256_cmp_ps(x, y, _CMP_GT_OQ)
-#define LAI_R_KEEP(x, mask) _mm256_and_ps(x, mask)
-#define LAI_R_ANY(mask)     (_mm256_movemask_ps(mask) != 0)
-#define LAI_R_ROUND(x)      _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define LAI_FENCE_SUM(x)     ((void)0)
+#define LAI_LEAVE()          _mm256_zeroupper() /* compilers forget it on some paths */
+#define LAI_R_SET(x)         _mm256_set1_ps(x)
+#define LAI_R_LOAD(p)        _mm256_loadu_ps(p)
+#define LAI_R_STORE(p, x)    _mm256_storeu_ps(p, x)
+#define LAI_R_ADD(x, y)      _mm256_add_ps(x, y)
+#define LAI_R_SUB(x, y)      _mm256_sub_ps(x, y)
+#define LAI_R_MUL(x, y)      _mm256_mul_ps(x, y)
+#define LAI_R_DIV(x, y)      _mm256_div_ps(x, y)
+#define LAI_R_FMA(x, y, z)   _mm256_fmadd_ps(x, y, z)
+#define LAI_R_FMA1(s, y, z)  LAI_R_FMA(LAI_R_SET(s), y, z) /* s: a number */
+#define LAI_R_FNMA(x, y, z)  _mm256_fnmadd_ps(x, y, z)
+#define LAI_R_MAX(x, y)      _mm256_max_ps(x, y)
+#define LAI_R_MIN(x, y)      _mm256_min_ps(x, y)
+#define LAI_R_GREATER(x, y)  _mm256_cmp_ps(x, y, _CMP_GT_OQ)
+#define LAI_R_NOT_LESS(x, y) _mm256_cmp_ps(x, y, _CMP_NLT_UQ)
+#define LAI_R_KEEP(x, mask)  _mm256_and_ps(x, mask)
+#define LAI_R_ANY(mask)      (_mm256_movemask_ps(mask) != 0)
+#define LAI_R_ROUND(x)       _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 /* Nothing of x is computed before this point: keeps compilers from interleaving unrolled rows
  * until the registers no longer suffice. */
@@ -1395,6 +1415,8 @@ typedef __m512 lai_r;
 #define LAI_R_MIN(x, y)        _mm512_min_ps(x, y)
 #define LAI_R_GREATER(x, y)                                                                        \
     _mm512_castsi512_ps(_mm512_maskz_set1_epi32(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ), -1))
+#define LAI_R_NOT_LESS(x, y)                                                                       \
+    _mm512_castsi512_ps(_mm512_maskz_set1_epi32(_mm512_cmp_ps_mask(x, y, _CMP_NLT_UQ), -1))
 #define LAI_R_KEEP(x, mask)                                                                        \
     _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_castps_si512(mask)))
 #define LAI_R_ANY(mask)                                                                            \
@@ -1451,6 +1473,7 @@ typedef float32x4_t lai_r;
 #define LAI_R_MAX(x, y)        vbslq_f32(vcgtq_f32(x, y), x, y)
 #define LAI_R_MIN(x, y)        vbslq_f32(vcltq_f32(x, y), x, y)
 #define LAI_R_GREATER(x, y)    vreinterpretq_f32_u32(vcgtq_f32(x, y))
+#define LAI_R_NOT_LESS(x, y)   vreinterpretq_f32_u32(vmvnq_u32(vcltq_f32(x, y)))
 #define LAI_R_KEEP(x, mask)                                                                        \
     vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vreinterpretq_u32_f32(mask)))
 #define LAI_R_ANY(mask)  (vmaxvq_u32(vreinterpretq_u32_f32(mask)) != 0)
@@ -1492,28 +1515,30 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS     1
 #define LAI_DELTA_SETS   1
 #if defined(__GNUC__) || defined(__clang__)
-#define LAI_FENCE(x)        __asm__ volatile("" : : : "memory")
+#define LAI_FENCE(x)         __asm__ volatile("" : : : "memory")
 typedef float lai_r __attribute__((vector_size(16)));
 typedef int32_t lai_r_bits __attribute__((vector_size(16)));
-#define LAI_LANE(x, i)      (x)[i]
-#define LAI_R_ADD(x, y)     ((x) + (y))
-#define LAI_R_SUB(x, y)     ((x) - (y))
-#define LAI_R_MUL(x, y)     ((x) * (y))
-#define LAI_R_DIV(x, y)     ((x) / (y))
-#define LAI_R_GREATER(x, y) ((lai_r)((x) > (y)))
-#define LAI_R_KEEP(x, mask) ((lai_r)((lai_r_bits)(x) & (lai_r_bits)(mask)))
+#define LAI_LANE(x, i)       (x)[i]
+#define LAI_R_ADD(x, y)      ((x) + (y))
+#define LAI_R_SUB(x, y)      ((x) - (y))
+#define LAI_R_MUL(x, y)      ((x) * (y))
+#define LAI_R_DIV(x, y)      ((x) / (y))
+#define LAI_R_GREATER(x, y)  ((lai_r)((x) > (y)))
+#define LAI_R_NOT_LESS(x, y) ((lai_r)(~(lai_r_bits)((x) < (y))))
+#define LAI_R_KEEP(x, mask)  ((lai_r)((lai_r_bits)(x) & (lai_r_bits)(mask)))
 #else
-#define LAI_FENCE(x)        ((void)(x))
+#define LAI_FENCE(x)         ((void)(x))
 typedef struct lai_r {
     float lane[4];
 } lai_r;
-#define LAI_LANE(x, i)      (x).lane[i]
-#define LAI_R_ADD(x, y)     lai_r_add(x, y)
-#define LAI_R_SUB(x, y)     lai_r_sub(x, y)
-#define LAI_R_MUL(x, y)     lai_r_mul(x, y)
-#define LAI_R_DIV(x, y)     lai_r_div(x, y)
-#define LAI_R_GREATER(x, y) lai_r_greater(x, y)
-#define LAI_R_KEEP(x, mask) lai_r_keep(x, mask)
+#define LAI_LANE(x, i)       (x).lane[i]
+#define LAI_R_ADD(x, y)      lai_r_add(x, y)
+#define LAI_R_SUB(x, y)      lai_r_sub(x, y)
+#define LAI_R_MUL(x, y)      lai_r_mul(x, y)
+#define LAI_R_DIV(x, y)      lai_r_div(x, y)
+#define LAI_R_GREATER(x, y)  lai_r_greater(x, y)
+#define LAI_R_NOT_LESS(x, y) lai_r_not_less(x, y)
+#define LAI_R_KEEP(x, mask)  lai_r_keep(x, mask)
 #endif
 #if !LAI_HAS_FMA && (defined(__GNUC__) || defined(__clang__))
 #define LAI_R_FMA(x, y, z)  ((x) * (y) + (z))
@@ -1560,6 +1585,7 @@ LAI_BY_LANE(lai_r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
 LAI_BY_LANE(lai_r_sub, (lai_r x, lai_r y), LAI_X - LAI_Y)
 LAI_BY_LANE(lai_r_mul, (lai_r x, lai_r y), (LAI_X) * (LAI_Y))
 LAI_BY_LANE(lai_r_div, (lai_r x, lai_r y), (LAI_X) / (LAI_Y))
+LAI_BY_LANE(lai_r_not_less, (lai_r x, lai_r y), LAI_X < LAI_Y ? 0.0f : 1.0f)
 LAI_BY_LANE(lai_r_greater, (lai_r x, lai_r y), LAI_X > LAI_Y ? 1.0f : 0.0f)
 LAI_BY_LANE(lai_r_keep, (lai_r x, lai_r y), LAI_Y > 0.0f ? LAI_X : 0.0f)
 #endif
@@ -1676,6 +1702,8 @@ LAI_INLINE lai_v lai_pow2(lai_v x) { return LAI_MAP1(lai_r_pow2, x); }
 LAI_INLINE lai_v lai_times_pow2(lai_v x, lai_v n) { return LAI_MAP2(lai_r_times_pow2, x, n); }
 /* a mask */
 LAI_INLINE lai_v lai_greater(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_GREATER, x, y); }
+/* a mask of x >= y or NaN */
+LAI_INLINE lai_v lai_not_less(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_NOT_LESS, x, y); }
 /* x where the mask is set, else 0 */
 LAI_INLINE lai_v lai_keep(lai_v x, lai_v mask) { return LAI_MAP2(LAI_R_KEEP, x, mask); }
 /* clang-format on */
@@ -1787,11 +1815,13 @@ LAI_INLINE lai_v lai_exp(lai_v x, const lai_v *lo) {
     return lai_fma(s, e, s);
 }
 
-/* exp(x + lo) for x <= 0, where 1e-38 is as good as 0: the power of two is added to the exponent, and
- * ln 2 is one number (relative error 2e-7 at -80, 1e-7 near 0). A quarter fewer multiply-adds. */
-LAI_INLINE lai_v lai_exp_low(lai_v x, const lai_v *lo) {
+/* exp(x + lo) for x <= 0, and below -87 either 0 or exp(-87): the power of two is added to the
+ * exponent, and ln 2 is one number (relative error 2e-7 at -80, 1e-7 near 0). A quarter fewer
+ * multiply-adds. */
+LAI_INLINE lai_v lai_exp_low(lai_v x, const lai_v *lo, int zero) {
+    const lai_v least = lai_set(-87.0f), there = lai_not_less(x, least);
     lai_v n, r, p;
-    x = lai_max(lai_set(-87.0f), x);
+    x = lai_max(least, x);
     n = lai_round(lai_mul(x, lai_set(1.44269504f)));
     if (LAI_PASS != LAI_PASS_SCALAR) {
         r = lai_fnma(n, lai_set(0.693147181f), x);
@@ -1804,7 +1834,8 @@ LAI_INLINE lai_v lai_exp_low(lai_v x, const lai_v *lo) {
     p = lai_fma(p, r, lai_set(0.166665211f));
     p = lai_fma(p, r, lai_set(0.49999994f));
     p = lai_fma(lai_fma(p, r, lai_set(1.0f)), r, lai_set(1.0f));
-    return lai_times_pow2(p, n);
+    p = lai_times_pow2(p, n);
+    return zero ? lai_keep(p, there) : p;
 }
 
 /* y[i] = exp(x[i] + lo[i]) for n a multiple of 16; relative error 1e-7, 0 below -87.7 */
@@ -2062,7 +2093,7 @@ static void lai_identity16(float *y, const float *x, float norm, int64_t left) {
 /* x > 0: x + 1, else exp(x), as exp(min(x, 0)) + max(x, 0): exact at 0, and NaN stays */
 LAI_INLINE void lai_elu16(float *y, const float *x, float norm, int64_t left) {
     const lai_v v = lai_mul(lai_set(norm), lai_load_n(x, left));
-    const lai_v low = lai_exp_low(lai_min(lai_zero(), v), NULL);
+    const lai_v low = lai_exp_low(lai_min(lai_zero(), v), NULL, 0);
     lai_store_n(y, lai_add(low, lai_max(lai_zero(), v)), left);
 }
 
@@ -2212,14 +2243,14 @@ static void lai_favor_exp(const lai_head *h, const lai_stream *s, float *y, cons
     low = lai_set(eps > 0.0 ? (float)(eps * exp(-(double)*maximum)) : 0.0f);
     low = lai_mul(c, low);
     for (i = 0; both && i < m; i += 16) { /* before y is overwritten */
-        const lai_v e = lai_exp_low(lai_fnma(lai_load_n(y + i, m - i), root, shift), &rest);
+        const lai_v e = lai_exp_low(lai_fnma(lai_load_n(y + i, m - i), root, shift), &rest, 1);
         lai_store_n(y + m + i, lai_fma(c, e, low), m - i);
     }
     for (i = 0; i + 16 <= m; i += 16)
         lai_store(y + i,
-                  lai_fma(c, lai_exp_low(lai_fma(lai_load(y + i), root, shift), &rest), low));
+                  lai_fma(c, lai_exp_low(lai_fma(lai_load(y + i), root, shift), &rest, 1), low));
     if (i < m) {
-        const lai_v e = lai_exp_low(lai_fma(lai_load_n(y + i, m - i), root, shift), &rest);
+        const lai_v e = lai_exp_low(lai_fma(lai_load_n(y + i, m - i), root, shift), &rest, 1);
         lai_store_n(y + i, lai_fma(c, e, low), m - i);
     }
 }
@@ -3818,6 +3849,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_R_MAX
 #undef LAI_R_MIN
 #undef LAI_R_GREATER
+#undef LAI_R_NOT_LESS
 #undef LAI_R_KEEP
 #undef LAI_R_ANY
 #undef LAI_R_ROUND
@@ -3852,6 +3884,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_r_sub
 #undef lai_r_mul
 #undef lai_r_div
+#undef lai_r_not_less
 #undef lai_r_greater
 #undef lai_r_keep
 #undef lai_r_fma
@@ -3872,6 +3905,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_pow2
 #undef lai_times_pow2
 #undef lai_greater
+#undef lai_not_less
 #undef lai_keep
 #undef lai_set
 #undef lai_zero
@@ -4155,7 +4189,7 @@ static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *cal
     h->dim_k = layer->dim_k;
     h->dim_v = layer->dim_v;
     h->features = lai_features(layer);
-    h->chunk = lai_choose_chunk(call, call->form);
+    h->chunk = lai_choose_chunk(layer, call, call->form);
     h->scale = layer->feature == LA_FEATURE_FAVOR ? 1.0f : layer->scale;
     h->layout = layer->state_layout;
     h->delta = layer->write == LA_WRITE_DELTA;
@@ -4349,7 +4383,9 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
     memset(plan, 0, sizeof *plan);
     plan->form = lai_choose_form(layer, call, call->tokens);
     plan->isa = lai_choose_isa(call);
-    plan->chunk = lai_choose_chunk(call, plan->form);
+    plan->chunk = plan->form == LA_PARALLEL ? call->tokens
+                  : call->form == LA_AUTO   ? 0
+                                            : call->chunk;
     plan->kernel = "tile";
     if (layer->bidirectional || (plan->form == LA_CHUNKWISE && plan->chunk == 0)) {
         plan->chunk = 2;
