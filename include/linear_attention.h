@@ -481,7 +481,7 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_TILE         6                          /* rows of a tile */
 #define LAI_ALIGN        64                         /* of the workspace's own start */
 #define LAI_ROUND16(n)   (((n) + 15) / 16 * 16)
-#define LAI_ROUND8(n)    (((n) + 7) / 8 * 8)
+#define LAI_ROUND4(n)    (((n) + 3) / 4 * 4)
 
 /* x * y + z in the scalar pass: one rounding where the target has the instruction, two where it has
  * not. Either way there is nothing left for a compiler to contract. */
@@ -1939,7 +1939,7 @@ LAI_INLINE float lai_dot(const float *x, const float *y, int64_t n) {
 
 /* THE pair pass: two tokens a, b in one visit of a panel, which is 16 columns of a state.
  *
- *     S  [n][16]      the panel, in L1; n is a multiple of 8
+ *     S  [n][16]      the panel, in L1; n is a multiple of 4
  *     Q  [n/8][2][8]  reads the OLD state:    o_a, o_b = sum of Q_i S_i
  *     K  [n/8][2][8]  writes:                 S_i = rho_i S_i + K_ia u_a + K_ib u_b
  *     R  [n/8][2][8]  reads the NEW state:    r_c, r_d, what the delta rule of the NEXT pair
@@ -1994,7 +1994,7 @@ LAI_INLINE void lai_pair(float *S, int64_t n, lai_pass *pass, float *predicted, 
 #define LAI_ROW(j)                                                                                 \
     lai_pair_row(S + 16 * (j), Q + (j), K + (j), R + (j), rho + (j)*next, rescale, delta, u,       \
                  o[(j) % sets], r[(j) % LAI_DELTA_SETS])
-    for (i = 0; i < n; i += 8, S += 128, Q += 16, K += 16, R += 16, rho += 8 * next) {
+    for (i = 0; i + 8 <= n; i += 8, S += 128, Q += 16, K += 16, R += 16, rho += 8 * next) {
         LAI_ROW(0);
         LAI_ROW(1);
         LAI_ROW(2);
@@ -2003,6 +2003,12 @@ LAI_INLINE void lai_pair(float *S, int64_t n, lai_pass *pass, float *predicted, 
         LAI_ROW(5);
         LAI_ROW(6);
         LAI_ROW(7);
+    }
+    if (i < n) {
+        LAI_ROW(0);
+        LAI_ROW(1);
+        LAI_ROW(2);
+        LAI_ROW(3);
     }
 #undef LAI_ROW
     for (i = 0; i < 2; ++i) {
@@ -2375,9 +2381,9 @@ static void lai_store_z(const lai_head *h, const float *z, const lai_stream *s) 
     if (to && lai_has_maximum(h->layer)) to[h->features] = s->maximum;
 }
 
-/* panels of 16 columns, [features][16] each; the rows up to a multiple of 8 are zeros */
+/* panels of 16 columns, [features][16] each; the rows up to a multiple of 4 are zeros */
 static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
-    return panels + (column - h->first) * LAI_ROUND8(h->features);
+    return panels + (column - h->first) * LAI_ROUND4(h->features);
 }
 
 static void lai_load_panels(const lai_head *h, float *panels) {
@@ -2386,7 +2392,7 @@ static void lai_load_panels(const lai_head *h, float *panels) {
     for (c = h->first; c < end; c += 16) {
         float *S = lai_panel(h, panels, c);
         const int64_t cols = LAI_MIN(end - c, 16);
-        for (i = 0; i < LAI_ROUND8(n); ++i)
+        for (i = 0; i < LAI_ROUND4(n); ++i)
             if (!h->state_in || i >= n)
                 lai_store(S + 16 * i, lai_zero());
             else if (h->layout == LA_KV)
@@ -2908,7 +2914,7 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
     const int64_t block = 2 * LAI_RING;
     float *at = h->work;
     c->rows = rows;
-    c->panel_rows = LAI_ROUND8(h->features);
+    c->panel_rows = LAI_ROUND4(h->features);
     c->panels = at, at += columns * c->panel_rows;
     c->K = at, at += block * rows;
     c->Q = at, at += block * rows * h->queries;
@@ -3767,7 +3773,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->empty = !h->state_in;
     c->count = 0;
     c->log_gamma = 0.0;
-    c->panels = at, at += columns * LAI_ROUND8(h->features);
+    c->panels = at, at += columns * LAI_ROUND4(h->features);
     c->kappa = at, at += c->size * rows;
     c->transposed = at, at += c->length * rows;
     c->U = at, at += columns * c->size;
