@@ -101,6 +101,9 @@
  *     beta          width 1 ([B][S][H]) or dv ([B][S][H][dv]), after the sigmoid, usually 0 .. 2;
  *                   absent = 1
  *     lengths       [B]: tokens of each sequence; rows beyond are neither read nor written
+ *     offsets       [B + 1], instead: the sequences stand one after the other in one token axis of
+ *                   call.tokens, sequence b being its tokens offsets[b] .. offsets[b + 1] - 1; views
+ *                   have no batch then. Ascending; a sequence may be empty
  *
  * A gate of -inf multiplies by exactly 0 (a NaN in the state stays: IEEE rules). Positive gates
  * grow and NaN gates poison their head from that token on: neither is an error.
@@ -126,7 +129,10 @@
  * (they are exp(-m) times the plain sums; where z is all 0, m counts as -inf). la_state_floats says
  * how many floats that is, the strides of the call how far apart two sequences' states are;
  * la_state_convert turns one layout into the other. state_in null is an empty state, state_out null
- * discards it, and both may be the same buffer.
+ * discards it, and both may be the same buffer. slots_in and slots_out [B] make them pools: sequence
+ * b continues state slots_in[b] and leaves state slots_out[b], negative meaning none. No two
+ * sequences may write one slot, and in one pool none may read what another writes (beyond 4096
+ * sequences that are not in ascending order, this is not checked).
  *
  * FORMS all compute the same; results agree to rounding, and any form continues any other.
  *
@@ -327,8 +333,8 @@ typedef struct la_call {
     int64_t state_in_stride, state_out_stride; /* floats from one sequence's state to the next's */
     const int64_t *lengths, *key_lengths;      /* [B]: of each sequence; null: all are full */
     const int64_t *positions;                  /* [B]: of the first token, cosFormer; null: 0 */
-    const int64_t *offsets;                    /* this and the next line: for later versions */
-    const int64_t *slots_in, *slots_out;
+    const int64_t *offsets;                    /* [B + 1]: sequences in one packed token axis */
+    const int64_t *slots_in, *slots_out;       /* [B]: which state of a pool; negative: none */
     void *workspace;
     size_t workspace_size;
 } la_call;
@@ -547,8 +553,9 @@ static const struct {
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-#define LAI_MAX_DIM   ((int64_t)1 << 20)
-#define LAI_MAX_COUNT ((int64_t)1 << 48)
+#define LAI_MAX_DIM    ((int64_t)1 << 20)
+#define LAI_MAX_COUNT  ((int64_t)1 << 48)
+#define LAI_MAX_PAIRED 4096 /* sequences whose slots are compared with each other */
 
 /* a * b + c for numbers that are not negative; -1 where that is no int64_t, or an operand is -1 */
 static int64_t lai_muladd(int64_t a, int64_t b, int64_t c) {
@@ -739,7 +746,7 @@ static int lai_self_overlap(const int64_t counts[3], const int64_t strides[3], i
 
 static lai_range lai_check_out(lai_check *c, const la_layer *layer, const la_call *call) {
     const la_out *x = &call->out;
-    const int64_t counts[3] = {call->batch, call->tokens, lai_out_heads(layer)};
+    const int64_t counts[3] = {call->offsets ? 1 : call->batch, call->tokens, lai_out_heads(layer)};
     int64_t strides[3];
     lai_range r;
     strides[0] = x->batch_stride;
@@ -754,14 +761,28 @@ static lai_range lai_check_out(lai_check *c, const la_layer *layer, const la_cal
     return r;
 }
 
-static lai_range lai_check_state(lai_check *c, const la_layer *layer, const la_call *call,
-                                 const float *state, int64_t stride, const char *field) {
+/* the number of states that slots reach, from the first of the pool on */
+static int64_t lai_check_pool(lai_check *c, const int64_t *slots, int64_t batch,
+                              const char *field) {
+    int64_t b, most = slots ? -1 : batch - 1;
+    for (b = 0; slots && b < batch; ++b) {
+        lai_fail(c, slots[b] > LAI_MAX_COUNT, LA_E_SIZE, field);
+        most = LAI_MAX(most, slots[b]);
+    }
+    return most + 1;
+}
+
+static lai_range lai_check_state(lai_check *c, const la_layer *layer, int64_t batch,
+                                 const float *state, int64_t stride, const int64_t *slots,
+                                 const char *field, const char *slots_field) {
     const int64_t floats = layer->heads * lai_head_floats(layer);
-    const int64_t counts[3] = {call->batch, 1, 1};
     const lai_range none = {0, 0};
-    int64_t strides[3] = {0, 0, 0};
+    int64_t counts[3] = {0, 1, 1}, strides[3] = {0, 0, 0};
+    lai_fail(c, slots && !state, LA_E_NULL, field);
+    if (!state) return none;
+    counts[0] = lai_check_pool(c, slots, batch, slots_field);
     strides[0] = stride;
-    return state ? lai_span(c, state, counts, strides, floats, field) : none;
+    return lai_span(c, state, counts, strides, floats, field);
 }
 
 static void lai_check_options(lai_check *c, const la_layer *layer, const la_call *call) {
@@ -780,34 +801,76 @@ static void lai_check_options(lai_check *c, const la_layer *layer, const la_call
     lai_fail(c, call->key_lengths && !layer->bidirectional, LA_E_UNSUPPORTED, "key_lengths");
     lai_fail(c, lai_muladd(lai_muladd(call->batch, layer->heads, 0), layer->dim_v, 0) < 0,
              LA_E_OVERFLOW, "batch");
-    lai_fail(c, call->offsets != NULL, LA_E_UNSUPPORTED, "offsets");
-    lai_fail(c, call->slots_in != NULL, LA_E_UNSUPPORTED, "slots_in");
-    lai_fail(c, call->slots_out != NULL, LA_E_UNSUPPORTED, "slots_out");
+    lai_fail(c, call->offsets && call->lengths, LA_E_VALUE, "lengths");
+    lai_fail(c, call->offsets && call->keys != call->tokens, LA_E_SIZE, "keys");
+    lai_fail(c, call->offsets && call->key_lengths, LA_E_VALUE, "key_lengths");
     lai_fail(c, call->positions && layer->feature != LA_FEATURE_COSFORMER, LA_E_UNSUPPORTED,
              "positions");
     lai_fail(c, layer->decay_required && !call->log_decay.data, LA_E_DECAY, "log_decay");
 }
 
 /* what the call says of each sequence */
-static void lai_check_sequences(lai_check *c, const la_layer *layer, const la_call *call) {
-    int64_t b;
-    for (b = 0; b < call->batch && c->status == LA_OK; ++b) {
-        const int64_t tokens = call->lengths ? call->lengths[b] : call->tokens;
-        const int64_t keys = call->key_lengths ? call->key_lengths[b] : call->keys;
-        const int64_t most = layer->bidirectional ? LAI_MAX(tokens, keys) : tokens;
-        const double first = call->positions ? (double)call->positions[b] : 0.0;
-        if (call->lengths) lai_check_size(c, call->lengths[b], 0, call->tokens, "lengths");
-        if (call->key_lengths)
-            lai_check_size(c, call->key_lengths[b], 0, call->keys, "key_lengths");
-        if (layer->feature == LA_FEATURE_COSFORMER)
-            lai_fail(c, first < 0.0 || (most > 0 && first + (double)(most - 1) > layer->horizon),
-                     LA_E_VALUE, "positions");
-        if (!call->positions && !call->lengths && !call->key_lengths)
-            return; /* one sequence is like another */
-    }
+/* tokens and keys of a sequence */
+static int64_t lai_tokens_of(const la_call *call, int64_t b) {
+    if (call->offsets) return call->offsets[b + 1] - call->offsets[b];
+    return call->lengths ? call->lengths[b] : call->tokens;
+}
+static int64_t lai_keys_of(const la_layer *layer, const la_call *call, int64_t b) {
+    if (!layer->bidirectional || call->offsets) return lai_tokens_of(call, b);
+    return call->key_lengths ? call->key_lengths[b] : call->keys;
 }
 
-enum { LAI_INPUTS = 10, LAI_OUTPUTS = 3 };
+static void lai_check_sequence(lai_check *c, const la_layer *layer, const la_call *call,
+                               int64_t b) {
+    const double first = call->positions ? (double)call->positions[b] : 0.0;
+    int64_t most;
+    if (call->offsets) {
+        lai_check_size(c, call->offsets[b], 0, call->tokens, "offsets");
+        lai_check_size(c, call->offsets[b + 1], call->offsets[b], call->tokens, "offsets");
+    }
+    if (call->lengths) lai_check_size(c, call->lengths[b], 0, call->tokens, "lengths");
+    if (call->key_lengths) lai_check_size(c, call->key_lengths[b], 0, call->keys, "key_lengths");
+    if (c->status != LA_OK || layer->feature != LA_FEATURE_COSFORMER) return;
+    most = LAI_MAX(lai_tokens_of(call, b), lai_keys_of(layer, call, b));
+    lai_fail(c, first < 0.0 || (most > 0 && first + (double)(most - 1) > layer->horizon),
+             LA_E_VALUE, "positions");
+}
+
+static void lai_check_sequences(lai_check *c, const la_layer *layer, const la_call *call) {
+    const int alike = !call->offsets && !call->positions && !call->lengths && !call->key_lengths;
+    int64_t b;
+    for (b = 0; b < (alike ? 1 : call->batch) && c->status == LA_OK; ++b)
+        lai_check_sequence(c, layer, call, b);
+}
+
+/* the state that a sequence reads or writes; negative: none */
+static int64_t lai_slot(const int64_t *slots, int64_t b) {
+    return slots ? slots[b] : b;
+}
+
+/* No two sequences may write one state, and where input and output are one pool, none may read what
+ * another one writes. Slots in ascending order show that at once; of others, pairs are compared, but
+ * for batches beyond LAI_MAX_PAIRED, where it is the caller's word. */
+static void lai_check_slots(lai_check *c, const la_call *call) {
+    const int shared = call->state_in && call->state_in == call->state_out;
+    int64_t b, other, last = -1;
+    int ascending = 1;
+    for (b = 0; b < call->batch && ascending; ++b) {
+        const int64_t to = lai_slot(call->slots_out, b), from = lai_slot(call->slots_in, b);
+        ascending = to > last && (!shared || from < 0 || from == to);
+        last = to;
+    }
+    if (ascending || !call->state_out || call->batch > LAI_MAX_PAIRED) return;
+    for (b = 0; b < call->batch; ++b)
+        for (other = 0; other < call->batch; ++other) {
+            const int64_t to = lai_slot(call->slots_out, b);
+            if (other == b || to < 0) continue;
+            lai_fail(c, to == lai_slot(call->slots_out, other), LA_E_OVERLAP, "slots_out");
+            lai_fail(c, shared && to == lai_slot(call->slots_in, other), LA_E_OVERLAP, "slots_in");
+        }
+}
+
+enum { LAI_INPUTS = 13, LAI_OUTPUTS = 3 };
 
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
                                const lai_range out[LAI_OUTPUTS]) {
@@ -841,7 +904,8 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
                                        {"beta", "beta.width", "beta.type"}};
     const int64_t floats = layer->heads * lai_head_floats(layer), dk = layer->dim_k,
                   dv = layer->dim_v;
-    const int64_t b = call->batch, counts[3] = {1, 1, layer->heads};
+    const int64_t batch = call->batch, b = call->offsets ? 1 : batch;
+    const int64_t counts[3] = {1, 1, layer->heads};
     int64_t strides[3] = {0, 0, 0};
     strides[2] = layer->projection_head_stride;
     memset(in, 0, LAI_INPUTS * sizeof *in);
@@ -852,14 +916,20 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
         in[3] = lai_check_in(c, &call->log_decay, b, call->keys, layer->heads, 1, dk, names[3]);
     if (call->beta.data)
         in[4] = lai_check_in(c, &call->beta, b, call->keys, layer->heads, 1, dv, names[4]);
-    in[5] = lai_check_state(c, layer, call, call->state_in, call->state_in_stride, "state_in");
+    in[5] = lai_check_state(c, layer, batch, call->state_in, call->state_in_stride, call->slots_in,
+                            "state_in", "slots_in");
     if (layer->feature == LA_FEATURE_FAVOR)
         in[6] = lai_span(c, layer->projection, counts, strides, layer->features * dk, "projection");
-    in[7] = lai_list(call->lengths, b);
-    in[8] = lai_list(call->key_lengths, b);
-    in[9] = lai_list(call->positions, b);
+    in[7] = lai_list(call->lengths, batch);
+    in[8] = lai_list(call->key_lengths, batch);
+    in[9] = lai_list(call->positions, batch);
+    in[10] = lai_list(call->offsets, batch + 1);
+    in[11] = lai_list(call->slots_in, batch);
+    in[12] = lai_list(call->slots_out, batch);
     out[0] = lai_check_out(c, layer, call);
-    out[1] = lai_check_state(c, layer, call, call->state_out, call->state_out_stride, "state_out");
+    out[1] = lai_check_state(c, layer, batch, call->state_out, call->state_out_stride,
+                             call->slots_out, "state_out", "slots_out");
+    if (call->slots_in || call->slots_out) lai_check_slots(c, call);
     lai_fail(c, call->state_out && call->batch > 1 && lai_abs(call->state_out_stride) < floats,
              LA_E_OVERLAP, "state_out");
     lai_fail(c,
@@ -4149,10 +4219,16 @@ static int64_t lai_map_head(const la_layer *layer, int64_t head, int64_t others)
 }
 
 /* a view's rows of one head; a tensor that is not there is one constant row */
-static lai_rows lai_rows_at(const la_in *x, int64_t sequence, int64_t head, const float *absent) {
+static lai_rows lai_rows_at(const la_in *x, int64_t sequence, int64_t token, int64_t head,
+                            const float *absent) {
     lai_rows r;
-    r.at = x->data ? x->data + sequence * x->batch_stride + head * x->head_stride : absent;
-    r.step = x->data ? x->token_stride : 0;
+    r.at = absent;
+    r.step = 0;
+    if (x->data) {
+        r.at =
+            x->data + sequence * x->batch_stride + token * x->token_stride + head * x->head_stride;
+        r.step = x->token_stride;
+    }
     return r;
 }
 
@@ -4163,24 +4239,30 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
                   k_head = lai_map_head(layer, head, layer->k_heads);
     const int many = layer->q_heads > layer->heads;
     const int64_t query = many ? head * h->queries : lai_map_head(layer, head, layer->q_heads);
-    h->q = lai_rows_at(&call->q, sequence, query, &lai_no_gate);
-    h->k = lai_rows_at(&call->k, sequence, k_head, &lai_no_gate);
-    h->v = lai_rows_at(&call->v, sequence, head, &lai_no_gate);
-    h->log_decay = lai_rows_at(&call->log_decay, sequence, head, &lai_no_gate);
-    h->beta = lai_rows_at(&call->beta, sequence, head, &lai_no_beta);
+    const int64_t first = call->offsets ? call->offsets[sequence] : 0; /* on the token axis */
+    const int64_t b = call->offsets ? 0 : sequence;
+    const int64_t from = lai_slot(call->slots_in, sequence),
+                  to = lai_slot(call->slots_out, sequence);
+    h->q = lai_rows_at(&call->q, b, first, query, &lai_no_gate);
+    h->k = lai_rows_at(&call->k, b, first, k_head, &lai_no_gate);
+    h->v = lai_rows_at(&call->v, b, first, head, &lai_no_gate);
+    h->log_decay = lai_rows_at(&call->log_decay, b, first, head, &lai_no_gate);
+    h->beta = lai_rows_at(&call->beta, b, first, head, &lai_no_beta);
     h->out = call->out.data;
     if (h->out)
-        h->out += sequence * call->out.batch_stride + (many ? query : head) * call->out.head_stride;
-    h->state_in = call->state_in ? call->state_in + sequence * call->state_in_stride + state : NULL;
-    h->state_out =
-        call->state_out ? call->state_out + sequence * call->state_out_stride + state : NULL;
+        h->out += b * call->out.batch_stride + first * call->out.token_stride +
+                  (many ? query : head) * call->out.head_stride;
+    h->state_in = NULL;
+    h->state_out = NULL;
+    if (call->state_in && from >= 0)
+        h->state_in = call->state_in + from * call->state_in_stride + state;
+    if (call->state_out && to >= 0)
+        h->state_out = call->state_out + to * call->state_out_stride + state;
     h->projection = NULL; /* other layers may have one lying about */
     if (layer->feature == LA_FEATURE_FAVOR)
         h->projection = layer->projection + head * layer->projection_head_stride;
-    h->tokens = call->lengths ? call->lengths[sequence] : call->tokens;
-    h->keys = h->tokens;
-    if (layer->bidirectional)
-        h->keys = call->key_lengths ? call->key_lengths[sequence] : call->keys;
+    h->tokens = lai_tokens_of(call, sequence);
+    h->keys = lai_keys_of(layer, call, sequence);
     h->position = call->positions ? call->positions[sequence] : 0;
     h->form = lai_choose_form(layer, call, h->tokens);
 }
@@ -4360,7 +4442,9 @@ LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call) {
 static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *plan) {
     const double B = (double)call->batch, H = (double)layer->heads, dk = (double)layer->dim_k;
     const double dv = (double)layer->dim_v, r = (double)lai_features(layer);
-    const double queries = B * (double)call->tokens, keys = B * (double)call->keys;
+    const double all = (double)(call->offsets ? call->offsets[call->batch] - call->offsets[0] : 0);
+    const double queries = call->offsets ? all : B * (double)call->tokens;
+    const double keys = call->offsets ? all : B * (double)call->keys;
     const double out_heads = (double)lai_out_heads(layer), q_heads = (double)layer->q_heads;
     const double states = (call->state_in != NULL) + (call->state_out != NULL);
     plan->flops = keys * H * r * dv * (layer->write == LA_WRITE_DELTA ? 4.0 : 2.0) +

@@ -351,9 +351,6 @@ TEST(input_not_yet_supported) {
     static const int64_t numbers[B + 1] = {0, 1, 2};
     static const la_variant no_positions[] = {LA_ELU, LA_FAVOR, LA_GLA, LA_GATED_DELTANET};
     int i;
-    REFUSED(LA_E_UNSUPPORTED, "slots_in", call->slots_in = numbers);
-    REFUSED(LA_E_UNSUPPORTED, "slots_out", call->slots_out = numbers);
-    REFUSED(LA_E_UNSUPPORTED, "offsets", call->offsets = numbers);
     for (i = 0; i < COUNT(no_positions); i++) {
         REFUSED_OF(no_positions[i], LA_E_UNSUPPORTED, "positions", call->positions = numbers);
         REFUSED_OF(no_positions[i], LA_E_UNSUPPORTED, "key_lengths", call->key_lengths = numbers);
