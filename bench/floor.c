@@ -19,13 +19,15 @@
  *     predict       2 (s Hk / H + dv) (t - 1)
  *
  * The write stays, since rows end with their state: that is the quadratic form where it is less,
- * token by token. Features, gates and softmax add exponentials, FAVOR+ its projections.
+ * token by token. A stateless row does without the last token's, or, where nothing is read from a
+ * state at all, without any. Features, gates and softmax add exponentials, FAVOR+ its projections.
  *
  * A row's own flops are those of its form and chunk, to judge the kernel by: what the recurrence
  * needs and, in the recurrent form, r dv for a decay; in chunks of C all scores within a chunk are
  * formed, C (C + 1) / 2 for each query head and C (C - 1) / 2 more between keys for a delta rule,
  * while the first of them neither reads nor predicts from an empty state. */
-#include "core.h"
+#include "bench.h"
+#include <math.h>
 
 typedef struct counts {
     double T, H, dk, dv, r, s;          /* sizes */
@@ -54,7 +56,7 @@ static counts count(const bench_row *row) {
     c.reads = larger(c.queries, 1.0);
     c.pairs = larger(c.queries, c.keys);
     c.delta = bench_is_delta(row);
-    c.step = row->tokens <= BENCH_STEP;
+    c.step = bench_is_step(row);
     return c;
 }
 
@@ -71,21 +73,30 @@ static double projections(const bench_row *row, const counts *c) {
 
 static double fewest_flops(const bench_row *row, const counts *c) {
     const double state = 2.0 * c->r * c->dv;
-    double sum;
+    const double reads = 2.0 * (c->s * c->pairs + c->dv * c->reads); /* of one earlier token */
+    const double predicts = c->delta ? 2.0 * (c->s * c->keys + c->dv) : 0.0;
+    double sum, quadratic;
     if (row->engine == BENCH_SOFTMAX) return (c->dk * c->pairs + c->dv * c->reads) * (c->T + 1.0);
     if (c->step) return (1.0 + c->reads + c->delta) * state + projections(row, c);
-    sum = state * c->T - c->r * c->dv;
-    sum += sum_smaller(2.0 * (c->s * c->pairs + c->dv * c->reads), c->reads * state, c->T);
-    if (c->delta) sum += sum_smaller(2.0 * (c->s * c->keys + c->dv), state, c->T - 1.0);
-    return sum / c->T + projections(row, c);
+    quadratic = (reads * (c->T + 1.0) + predicts * (c->T - 1.0)) * c->T / 2.0;
+    sum = state * (c->T - row->stateless) - c->r * c->dv;
+    sum += sum_smaller(reads, c->reads * state, c->T);
+    if (c->delta) sum += sum_smaller(predicts, state, c->T - 1.0);
+    if (row->stateless) sum = smaller(sum, quadratic);
+    return larger(sum, 0.0) / c->T + projections(row, c);
+}
+
+/* the form that runs; a baseline's is LA_AUTO */
+static int own_form(const bench_row *row) {
+    return row->engine == BENCH_LIBRARY ? bench_plan(row).form : LA_AUTO;
 }
 
 /* the tokens that share a visit of the state; 0: a form that does no more than the recurrence */
 static double own_chunk(const bench_row *row, const counts *c) {
-    const int chunked = row->engine == BENCH_OPENBLAS ||
-                        (row->engine == BENCH_LIBRARY && row->form == LA_CHUNKWISE);
-    if (row->engine == BENCH_LIBRARY && row->form == LA_PARALLEL) return c->T;
-    return chunked ? smaller((double)row->chunk, c->T) : 0.0;
+    const int form = own_form(row);
+    if (form == LA_PARALLEL) return c->T;
+    if (form != LA_CHUNKWISE && row->engine != BENCH_OPENBLAS) return 0.0;
+    return smaller((double)row->chunk, c->T);
 }
 
 static double own_flops(const bench_row *row, const counts *c) {
@@ -93,11 +104,12 @@ static double own_flops(const bench_row *row, const counts *c) {
     const double full = C > 0.0 ? (double)(int64_t)(c->T / C) : 0.0, rest = c->T - full * C;
     const double queries = full * C * (C + 1.0) + rest * (rest + 1.0); /* twice the scores */
     const double keys = full * C * (C - 1.0) + rest * (rest - 1.0);
-    const int decays = row->form == LA_RECURRENT && row->decay != BENCH_NONE;
+    const int decays = own_form(row) == LA_RECURRENT && row->decay != BENCH_NONE;
     double sum = state * c->T, reads = state * (c->T - (c->step ? 0.0 : C));
     if (row->engine == BENCH_SOFTMAX) return fewest_flops(row, c);
     if (C == 0.0)
         return (1.0 + c->reads + c->delta) * state + decays * state / 2.0 + projections(row, c);
+    if (row->stateless) sum -= state * (rest > 0.0 ? rest : C); /* nobody reads the last write */
     sum += c->reads * reads + (c->s * c->pairs + c->dv * c->reads) * queries;
     if (c->delta) sum += reads + (c->s * c->keys + c->dv) * keys;
     return sum / c->T + projections(row, c);
@@ -120,26 +132,31 @@ static double tensors(const bench_row *row, const counts *c) {
     return n + c->delta;
 }
 
-/* floats of the state, which only the library reads and stores: baselines have it in their
- * workspace */
-static double states(const bench_row *row, const counts *c) {
-    if (row->engine != BENCH_LIBRARY) return 0.0;
-    return (double)bench_state_floats(row) / c->H / c->T;
+/* how much a level holds: the buffers fill half of a cache. Several cores are taken to be as many
+ * times as large and as fast, which is more than they are. */
+static double level_size(const bench_machine *machine, int level, double cores) {
+    return level == BENCH_LEVELS - 1 ? HUGE_VAL : 2.0 * cores * machine->level_bytes[level];
 }
 
-/* ns of `bytes` of a row that touches `footprint`. A level holds at best as much as its size; the
- * rest comes at best from the next one. Several cores are taken to be as many times as large and as
- * fast, which is more than they are. */
-static double byte_time(const bench_machine *machine, double cores, double bytes,
-                        double footprint) {
+/* GB/s of one thread; as much is read as written in a step, where the state is nearly all */
+static double level_rate(const bench_row *row, const bench_machine *machine,
+                         const bench_limits *limits, int level) {
+    const double read = machine->read_gbps[level], both = machine->write_gbps[level];
+    if (!bench_is_step(row)) return larger(read, both);
+    return level == row->level ? larger(both, limits->update_gbps) : both;
+}
+
+/* ns of the bytes of a row that touches `footprint`: of that a level holds at best as much as its
+ * size, and the rest comes at best from the next one */
+static double byte_time(const bench_row *row, const bench_machine *machine,
+                        const bench_limits *limits, double cores, double footprint) {
     double time = 0.0, held = 0.0;
     int i;
-    for (i = 0; i < BENCH_LEVELS; ++i) {
-        const double rate = larger(machine->read_gbps[i], machine->write_gbps[i]);
-        const double size = 2.0 * cores * machine->level_bytes[i]; /* buffers fill half a level */
-        const double up_to = i == BENCH_LEVELS - 1 ? footprint : smaller(footprint, size);
-        if (up_to <= held) break;
-        time += (up_to - held) / footprint * bytes / (rate * cores);
+    for (i = 0; i < BENCH_LEVELS && held < footprint; ++i) {
+        const double up_to = smaller(footprint, level_size(machine, i, cores));
+        if (up_to <= held) continue;
+        time +=
+            (up_to - held) / footprint * row->bytes / (level_rate(row, machine, limits, i) * cores);
         held = up_to;
     }
     return time;
@@ -154,19 +171,22 @@ static double rate_of(const bench_row *row, const double rates[BENCH_ISAS]) {
     return fastest;
 }
 
-void bench_floor(bench_row *row, const bench_machine *machine, const double peak[BENCH_ISAS]) {
+void bench_floor(bench_row *row, const bench_machine *machine, const bench_limits *limits) {
     const counts c = count(row);
     const double cores = smaller((double)row->threads, (double)machine->cores);
-    const double flop_rate = cores * rate_of(row, peak);
+    const double flop_rate = cores * rate_of(row, limits->peak);
     const double exp_time = exponentials(row, &c) / (cores * rate_of(row, machine->exp_rate));
-    const double moved = 4.0 * (tensors(row, &c) + (c.step ? 2.0 : 1.0) * states(row, &c));
-    const double touched = 4.0 * (tensors(row, &c) + states(row, &c)) * c.T * c.H;
+    const double state = row->stateless ? 0.0 : (double)bench_state_floats(row) / c.H;
+    const double heads = (double)row->batch * c.H, states = 4.0 * state * heads;
+    const double touched = 4.0 * tensors(row, &c) * c.T * heads + states;
     double bytes_time;
     row->flops = fewest_flops(row, &c);
-    row->own_flops = own_flops(row, &c);
-    row->bytes = moved;
-    bytes_time = byte_time(machine, cores, moved, touched * (double)row->batch);
+    row->bytes = 4.0 * (tensors(row, &c) + (c.step ? 2.0 : 1.0) * state / c.T);
+    for (row->level = 0; level_size(machine, row->level, cores) < states;) ++row->level;
+    row->level_share =
+        row->bytes / row->ns_min / (level_rate(row, machine, limits, row->level) * cores);
+    bytes_time = byte_time(row, machine, limits, cores, touched);
     row->floor_ns = larger(row->flops / flop_rate + exp_time, bytes_time);
     row->floor_share = row->floor_ns / row->ns_min;
-    row->own_share = larger(row->own_flops / flop_rate + exp_time, bytes_time) / row->ns_min;
+    row->own_share = larger(own_flops(row, &c) / flop_rate + exp_time, bytes_time) / row->ns_min;
 }

@@ -1,7 +1,7 @@
 /* The library as a row: the one file with LA_IMPLEMENTATION. A call is built from the row each
  * time; that is cheap beside la_forward's own checks. */
 #define LA_IMPLEMENTATION
-#include "core.h"
+#include "bench.h"
 
 static la_layer make_layer(const bench_row *row, const float *projection) {
     la_layer layer;
@@ -16,55 +16,66 @@ static la_layer make_layer(const bench_row *row, const float *projection) {
     return layer;
 }
 
-static la_call make_call(const bench_row *row, const la_layer *layer, int64_t tokens) {
-    la_call call;
-    la_call_init(&call, layer, row->batch, tokens);
-    call.form = row->form;
-    call.isa = row->isa;
-    call.chunk = row->chunk;
-    call.thread_count = row->threads;
-    return call;
-}
-
 static la_in decay_view(const bench_row *row, const float *data) {
     if (row->decay == BENCH_HEAD) return la_per_head(data);
     return la_bthd(data, row->tokens, row->heads, row->decay == BENCH_CHANNEL ? row->dim_k : 1);
 }
 
-/* Tensors are not there yet, and a call without tokens needs none: of one that is right but for its
- * workspace la_check says just that. */
-static int is_possible(const bench_row *row, const la_layer *layer) {
-    static const float gates;
-    la_call call = make_call(row, layer, 0);
-    const char *field = NULL;
-    call.q = call.k = la_bthd(NULL, 0, 1, row->dim_k);
-    call.v = la_bthd(NULL, 0, 1, row->dim_v);
-    call.out = la_bthd_out(NULL, 0, 1, row->dim_v);
-    if (row->decay != BENCH_NONE) call.log_decay = decay_view(row, &gates);
-    return la_check(layer, &call, &field) == LA_E_NULL && strcmp(field, "workspace") == 0;
-}
-
-size_t bench_library_workspace(const bench_row *row) {
-    static const float projection;
-    const la_layer layer = make_layer(row, &projection);
-    const la_call call = make_call(row, &layer, row->tokens);
-    return is_possible(row, &layer) ? la_workspace_size(&layer, &call) : 0;
-}
-
-void bench_run_library(const bench_row *row, const bench_data *data, int64_t thread) {
-    const la_layer layer = make_layer(row, data->projection);
-    la_call call = make_call(row, &layer, row->tokens);
+/* all but the workspace */
+static la_call make_call(const bench_row *row, const la_layer *layer, const bench_data *data) {
     const int64_t T = row->tokens;
-    const char *field = "";
-    la_status status;
+    la_call call;
+    la_call_init(&call, layer, row->batch, T);
+    call.form = row->form;
+    call.isa = row->isa;
+    call.chunk = row->chunk;
+    call.thread_count = row->threads;
     call.q = la_bthd(data->q, T, row->q_heads, row->dim_k);
     call.k = la_bthd(data->k, T, row->k_heads, row->dim_k);
     call.v = la_bthd(data->v, T, row->heads, row->dim_v);
     if (row->decay != BENCH_NONE) call.log_decay = decay_view(row, data->log_decay);
     if (data->beta) call.beta = la_bthd(data->beta, T, row->heads, 1);
     call.out = la_bthd_out(data->out, T, bench_out_heads(row), row->dim_v);
-    call.state_in = T <= BENCH_STEP ? data->state : NULL;
-    call.state_out = data->state;
+    call.state_in = bench_is_step(row) ? data->state : NULL;
+    call.state_out = row->stateless ? NULL : data->state;
+    return call;
+}
+
+/* what a call is to be planned with: tensors that nobody looks into */
+static const bench_data *some_data(void) {
+    static float number;
+    static const bench_data data = {.q = &number,
+                                    .k = &number,
+                                    .v = &number,
+                                    .log_decay = &number,
+                                    .out = &number,
+                                    .state = &number,
+                                    .projection = &number,
+                                    .beta = NULL};
+    return &data;
+}
+
+/* Where a call without tokens needs no tensors: of one that is right but for its workspace la_check
+ * says just that. */
+static int is_possible(const bench_row *row, const la_layer *layer) {
+    la_call call = make_call(row, layer, some_data());
+    const char *field = NULL;
+    call.tokens = call.keys = 0;
+    call.state_in = call.state_out = NULL; /* it may not overlap what only looks like tensors */
+    return la_check(layer, &call, &field) == LA_E_NULL && strcmp(field, "workspace") == 0;
+}
+
+size_t bench_library_workspace(const bench_row *row) {
+    const la_layer layer = make_layer(row, some_data()->projection);
+    const la_call call = make_call(row, &layer, some_data());
+    return is_possible(row, &layer) ? la_workspace_size(&layer, &call) : 0;
+}
+
+void bench_run_library(const bench_row *row, const bench_data *data, int64_t thread) {
+    const la_layer layer = make_layer(row, data->projection);
+    la_call call = make_call(row, &layer, data);
+    const char *field = "";
+    la_status status;
     call.workspace = (char *)data->workspace + (size_t)thread * data->workspace_size;
     call.workspace_size = data->workspace_size;
     call.thread_index = thread;
@@ -74,17 +85,15 @@ void bench_run_library(const bench_row *row, const bench_data *data, int64_t thr
 }
 
 size_t bench_state_floats(const bench_row *row) {
-    static const float projection;
-    const la_layer layer = make_layer(row, &projection);
-    return la_state_floats(&layer);
+    const la_layer layer = make_layer(row, some_data()->projection);
+    return row->engine == BENCH_SOFTMAX ? 0 : la_state_floats(&layer);
 }
 
-int bench_library_isa(void) {
-    la_layer layer;
-    la_call call;
-    la_plan plan;
-    la_layer_init(&layer, LA_DELTANET, 1, 1, 1);
-    la_call_init(&call, &layer, 1, 1);
+la_plan bench_plan(const bench_row *row) {
+    static const la_plan none;
+    const la_layer layer = make_layer(row, some_data()->projection);
+    const la_call call = make_call(row, &layer, some_data());
+    la_plan plan = none; /* heads that do not divide have none */
     la_describe(&layer, &call, &plan);
-    return plan.isa;
+    return plan;
 }

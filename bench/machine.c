@@ -5,7 +5,7 @@
 #else
 #define _POSIX_C_SOURCE 200809L
 #endif
-#include "core.h"
+#include "bench.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -13,11 +13,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
 
 #ifndef BENCH_FLAGS
 #define BENCH_FLAGS "unknown flags"
@@ -111,7 +106,7 @@ static void wait_for(const unsigned *counter, unsigned value) {
     long spins;
     for (spins = 0; __atomic_load_n(counter, __ATOMIC_ACQUIRE) != value; ++spins) {
 #if defined(__x86_64__)
-        _mm_pause();
+        __builtin_ia32_pause();
 #endif
         if (spins > patience) sched_yield();
     }
@@ -165,76 +160,40 @@ void bench_pool_close(void) {
 
 /* ---- what each instruction set can do -------------------------------------------------------- */
 
-/* Limits are the machine's, also in builds that check every access. */
-#define UNCHECKED __attribute__((no_sanitize_address, no_sanitize_thread))
-
-/* The portable code is compiled as this file is: with what the compiler may use unasked. */
-#define NAME(x) scalar_##x
-#define TARGET  UNCHECKED
-#if defined(__AVX512F__)
-#define WIDTH        64
-#define FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
-#elif defined(__AVX2__) && defined(__FMA__)
-#define WIDTH        32
-#define FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
-#elif defined(__aarch64__)
-#define WIDTH        16
-#define FMA(x, y, z) vfmaq_f32(z, x, y)
-#else
-#define WIDTH        16
-#define FMA(x, y, z) ((x) * (y) + (z))
-#endif
-#include "machine_kernels.h"
-
-#if defined(__x86_64__)
-#define NAME(x)      avx2_##x
-#define TARGET       UNCHECKED __attribute__((target("avx2,fma")))
-#define WIDTH        32
-#define FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
-#include "machine_kernels.h"
-#define NAME(x)      avx512_##x
-#define TARGET       UNCHECKED __attribute__((target("avx512f")))
-#define WIDTH        64
-#define FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
-#include "machine_kernels.h"
-#endif
-
-typedef struct kernels {
+typedef struct kernel {
     double (*peak)(int loops);
     void (*exps)(float *y, const float *x, size_t count);
     int32_t (*read)(const char *from, size_t bytes);
     void (*update)(char *at, size_t bytes);
-} kernels;
+} kernel;
 
-static const kernels all_kernels[BENCH_ISAS] = {
-#define ROW(isa)                                                                                   \
-    { isa##_peak, isa##_exps, isa##_read, isa##_update }
-    {NULL, NULL, NULL, NULL},
-    ROW(scalar),
-#if defined(__x86_64__)
-    ROW(avx2),
-    ROW(avx512),
-#elif defined(__aarch64__)
-    {NULL, NULL, NULL, NULL},
-    {NULL, NULL, NULL, NULL},
-    ROW(scalar), /* NEON is part of every such processor */
+#define KERNEL "machine_kernels.h"
+#include "passes.h"
+
+/* The portable code is compiled as this file is: with what the compiler may use unasked. */
+static const kernel *kernel_of(int isa) {
+    static const kernel *const kernels[BENCH_ISAS] = BY_ISA(kernel);
+#if defined(__AVX512F__)
+    if (isa == LA_ISA_SCALAR) isa = LA_ISA_AVX512;
+#elif defined(__AVX2__) && defined(__FMA__)
+    if (isa == LA_ISA_SCALAR) isa = LA_ISA_AVX2;
 #endif
-#undef ROW
-};
+    return kernels[isa];
+}
 
 static int has(int isa) {
 #if defined(__x86_64__)
     if (isa == LA_ISA_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (isa == LA_ISA_AVX512) return __builtin_cpu_supports("avx512f") != 0;
 #endif
-    return all_kernels[isa].peak != NULL;
+    return kernel_of(isa) != NULL;
 }
 
 double bench_peak(int isa) {
     double start, flops;
     if (!has(isa)) return 0.0;
     start = bench_ns();
-    flops = all_kernels[isa].peak(40000);
+    flops = kernel_of(isa)->peak(40000);
     return flops / (bench_ns() - start);
 }
 
@@ -245,7 +204,7 @@ typedef struct peak_job {
 
 static void run_peak(void *what, int64_t thread) {
     peak_job *job = what;
-    const double flops = all_kernels[job->isa].peak(job->loops);
+    const double flops = kernel_of(job->isa)->peak(job->loops);
     if (thread == 0) job->flops = flops;
 }
 
@@ -278,7 +237,7 @@ static void measure_exps(bench_machine *machine) {
     for (isa = 1; isa < BENCH_ISAS; ++isa)
         for (i = 0; i < 100 && has(isa); ++i) {
             const double start = bench_ns();
-            for (n = 0; n < TIMES; ++n) all_kernels[isa].exps(x + COUNT, x, COUNT);
+            for (n = 0; n < TIMES; ++n) kernel_of(isa)->exps(x + COUNT, x, COUNT);
             keep_best(&machine->exp_rate[isa], COUNT * TIMES / (bench_ns() - start));
         }
     free(x);
@@ -286,66 +245,71 @@ static void measure_exps(bench_machine *machine) {
 
 /* ---- caches ---------------------------------------------------------------------------------- */
 
-/* 1, and the rest of the path's only line */
-static int read_line(const char *path, char *line, size_t size) {
-    FILE *file = fopen(path, "r");
-    const int got = file && fgets(line, (int)size, file);
+/* what the system tells of cache number i of the first processor; whether it does */
+static int read_cache(int i, const char *what, char line[64]) {
+    char path[96];
+    FILE *file;
+    int got;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", i, what);
+    file = fopen(path, "r");
+    got = file && fgets(line, 64, file);
     if (file) fclose(file);
-    if (got) line[strcspn(line, "\n")] = '\0';
     return got;
 }
 
 /* bytes of the caches L1 .. L3; what the system does not tell is taken to be usual */
 static void find_caches(double bytes[3]) {
-    char path[96], line[64], type[64];
+    char level[64], type[64], size[64];
     int i;
     bytes[0] = 32768.0;
     bytes[1] = 1048576.0;
     bytes[2] = 33554432.0;
-    for (i = 0; i < 8; ++i) {
-        const char *const directory = "/sys/devices/system/cpu/cpu0/cache/index";
-        int level;
-        snprintf(path, sizeof path, "%s%d/level", directory, i);
-        if (!read_line(path, line, sizeof line)) return;
-        level = atoi(line);
-        snprintf(path, sizeof path, "%s%d/type", directory, i);
-        if (!read_line(path, type, sizeof type) || strcmp(type, "Instruction") == 0) continue;
-        snprintf(path, sizeof path, "%s%d/size", directory, i);
-        if (level < 1 || level > 3 || !read_line(path, line, sizeof line)) continue;
-        bytes[level - 1] = atof(line) * (strchr(line, 'M') ? 1048576.0 : 1024.0);
-    }
+    for (i = 0; i < 8 && read_cache(i, "level", level); ++i)
+        if (strchr("123", *level) && read_cache(i, "type", type) && *type != 'I' &&
+            read_cache(i, "size", size))
+            bytes[*level - '1'] = atof(size) * (strchr(size, 'M') ? 1048576.0 : 1024.0);
 }
 
-/* The best of several samples, of 0.1 ms or one pass: an L1 is as fast as it is seen once. */
-static void measure_level(bench_machine *machine, int level, char *buffer, const kernels *k) {
-    const size_t bytes = (size_t)machine->level_bytes[level];
-    const size_t passes = 1 + (size_t)4000000 / bytes;
-    const int samples = level == BENCH_LEVELS - 1 ? 8 : 24;
+static const kernel *widest(void) {
+    int isa = BENCH_ISAS - 1;
+    while (!has(isa)) --isa;
+    return kernel_of(isa);
+}
+
+enum { SAMPLE_BYTES = 4000000, STRIDE = 1024 }; /* a sample has as much or one pass; 8 registers */
+
+static double read_gbps(const char *buffer, size_t bytes) {
     static volatile int32_t sink;
-    double start, moved = (double)bytes * (double)passes;
+    const size_t passes = 1 + SAMPLE_BYTES / bytes;
+    const double start = bench_ns();
     size_t n;
-    int i;
-    for (i = 0; i < samples; ++i) {
-        start = bench_ns();
-        for (n = 0; n < passes; ++n) sink = sink ^ k->read(buffer, bytes);
-        keep_best(&machine->read_gbps[level], moved / (bench_ns() - start));
-        start = bench_ns();
-        for (n = 0; n < passes; ++n) k->update(buffer, bytes);
-        keep_best(&machine->write_gbps[level], 2.0 * moved / (bench_ns() - start));
-    }
+    for (n = 0; n < passes; ++n) sink = sink ^ widest()->read(buffer, bytes);
+    return (double)(bytes * passes) / (bench_ns() - start);
 }
 
+double bench_update_gbps(void *buffer, size_t bytes) {
+    const size_t whole = bytes - bytes % STRIDE, passes = 1 + SAMPLE_BYTES / (bytes + 1);
+    const double start = bench_ns();
+    size_t n;
+    for (n = 0; n < passes; ++n) widest()->update(buffer, whole);
+    return 2.0 * (double)(whole * passes) / (bench_ns() - start);
+}
+
+/* the best of several samples: an L1 is as fast as it is seen once */
 static void measure_levels(bench_machine *machine) {
-    double caches[3];
+    double caches[3], *size = machine->level_bytes;
     char *buffer;
-    int i, isa = BENCH_ISAS - 1;
+    int i, n;
     find_caches(caches);
-    for (i = 0; i < 3; ++i)
-        machine->level_bytes[i] = 1024.0 * (double)(int64_t)(caches[i] / 2048.0);
-    machine->level_bytes[3] = 4.0 * caches[2] < 536870912.0 ? 4.0 * caches[2] : 536870912.0;
-    buffer = bench_allocate((size_t)machine->level_bytes[3]);
-    while (!has(isa)) --isa; /* the widest registers */
-    for (i = 0; i < BENCH_LEVELS; ++i) measure_level(machine, i, buffer, &all_kernels[isa]);
+    for (i = 0; i < 3; ++i) size[i] = STRIDE * (double)(int64_t)(caches[i] / (2.0 * STRIDE));
+    size[3] = 8.0 * caches[2] < 536870912.0 ? 8.0 * caches[2] : 536870912.0;
+    if (size[3] < 2.0 * caches[2]) size[3] = 2.0 * caches[2];
+    buffer = bench_allocate((size_t)size[3]);
+    for (i = 0; i < BENCH_LEVELS; ++i)
+        for (n = i == BENCH_LEVELS - 1 ? 8 : 24; n > 0; --n) {
+            keep_best(&machine->read_gbps[i], read_gbps(buffer, (size_t)size[i]));
+            keep_best(&machine->write_gbps[i], bench_update_gbps(buffer, (size_t)size[i]));
+        }
     free(buffer);
 }
 

@@ -1,50 +1,46 @@
 /* Float64 recurrences from the formulas of the library's manual, for the check: one token after the
  * other, nothing clever. FAVOR+ needs no maximum here: the bench's exponents are small. */
-#include "core.h"
+#include "units.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct head {
-    const bench_row *row;
-    const bench_data *data;
-    int64_t b, h, r, dv, queries; /* sequence, state, its size, query heads that read it */
-    double *S, *z;                /* [r][dv], [r] */
-    double *f, *u;                /* features of one row, what a token writes */
-    double *out;
+    unit at;
+    int64_t r, dv;  /* of the state */
+    double *S, *z;  /* [r][dv], [r] */
+    double *f, *u;  /* features of one row, what a token writes */
+    double squares; /* |S|^2 */
+    double *out, *size;
 } head;
 
-/* row t of one of `heads` heads that are `width` wide */
-static const float *row_at(const head *s, const float *x, int64_t t, int64_t heads, int64_t h,
-                           int64_t width) {
-    return x + ((s->b * s->row->tokens + t) * heads + h) * width;
-}
-
 static void favor_features(const head *s, const float *x) {
-    const double root = sqrt((double)bench_scale(s->row));
+    const double root = sqrt((double)bench_scale(s->at.row));
+    const int64_t dk = s->at.row->dim_k;
     int64_t i, j;
     for (j = 0; j < s->r; ++j) {
-        const float *w = s->data->projection + j * s->row->dim_k;
+        const float *w = s->at.data->projection + j * dk;
         double y = 0.0;
-        for (i = 0; i < s->row->dim_k; ++i)
+        for (i = 0; i < dk; ++i)
             y += root * (double)x[i] * ((double)w[i] - root * (double)x[i] / 2.0);
         s->f[j] = exp(y) / sqrt((double)s->r);
     }
 }
 
 static void features(const head *s, const float *x, int64_t t) {
-    const double theta = asin(1.0) * (double)t / (double)s->row->tokens;
-    const int64_t dk = s->row->dim_k;
+    const bench_row *row = s->at.row;
+    const double theta = asin(1.0) * (double)t / (double)row->tokens;
+    const int64_t dk = row->dim_k;
     int64_t i;
-    if (s->row->variant == LA_FAVOR) {
+    if (row->variant == LA_FAVOR) {
         favor_features(s, x);
         return;
     }
     for (i = 0; i < dk; ++i) {
         const double xi = (double)x[i], positive = xi > 0.0 ? xi : 0.0;
         s->f[i] = xi;
-        if (s->row->variant == LA_ELU) s->f[i] = xi > 0.0 ? xi + 1.0 : exp(xi);
-        if (s->row->variant == LA_COSFORMER) {
+        if (row->variant == LA_ELU) s->f[i] = xi > 0.0 ? xi + 1.0 : exp(xi);
+        if (row->variant == LA_COSFORMER) {
             s->f[i] = positive * cos(theta);
             s->f[dk + i] = positive * sin(theta);
         }
@@ -53,23 +49,15 @@ static void features(const head *s, const float *x, int64_t t) {
 
 /* of row i of the state at token t */
 static double decay(const head *s, int64_t t, int64_t i) {
-    const float *g = s->data->log_decay;
-    const int64_t heads = s->row->heads;
-    switch (s->row->decay) {
-    case BENCH_HEAD: return exp((double)g[s->h]);
-    case BENCH_TOKEN: return exp((double)*row_at(s, g, t, heads, s->h, 1));
-    case BENCH_CHANNEL: return exp((double)row_at(s, g, t, heads, s->h, s->row->dim_k)[i]);
-    default: return 1.0;
-    }
+    const float *g = gate(&s->at, t);
+    return g ? exp((double)g[s->at.row->decay == BENCH_CHANNEL ? i : 0]) : 1.0;
 }
 
-static void write_token(const head *s, int64_t t) {
-    const bench_row *row = s->row;
-    const float *v = row_at(s, s->data->v, t, row->heads, s->h, row->dim_v);
-    const int delta = bench_is_delta(row);
+static void write_token(head *s, int64_t t) {
+    const int delta = bench_is_delta(s->at.row);
+    const float *v = value(&s->at, t);
     int64_t i, j;
-    features(
-        s, row_at(s, s->data->k, t, row->k_heads, s->h * row->k_heads / row->heads, row->dim_k), t);
+    features(s, key(&s->at, t), t);
     for (j = 0; j < s->dv; ++j) s->u[j] = (double)v[j];
     for (i = 0; i < s->r; ++i) {
         const double alpha = decay(s, t, i);
@@ -77,37 +65,42 @@ static void write_token(const head *s, int64_t t) {
         for (j = 0; j < s->dv; ++j) s->S[i * s->dv + j] *= alpha;
         for (j = 0; delta && j < s->dv; ++j) s->u[j] -= s->f[i] * s->S[i * s->dv + j];
     }
-    for (j = 0; delta && j < s->dv; ++j)
-        s->u[j] *= (double)*row_at(s, s->data->beta, t, row->heads, s->h, 1);
+    for (j = 0; delta && j < s->dv; ++j) s->u[j] *= (double)beta(&s->at, t);
+    s->squares = 0.0;
     for (i = 0; i < s->r; ++i)
-        for (j = 0; j < s->dv; ++j) s->S[i * s->dv + j] += s->f[i] * s->u[j];
+        for (j = 0; j < s->dv; ++j) {
+            double *S = &s->S[i * s->dv + j];
+            *S += s->f[i] * s->u[j];
+            s->squares += *S * *S;
+        }
 }
 
-/* for query head q, which is the output's head o; NaN where nothing is promised: a denominator so
+/* for query head `n` of those that read the state; NaN where nothing is promised: a denominator so
  * small that float32 may not hold it */
-static void read_token(const head *s, int64_t t, int64_t q, int64_t o) {
-    const bench_row *row = s->row;
-    double *out = s->out + ((s->b * row->tokens + t) * bench_out_heads(row) + o) * s->dv;
-    const int normalised = row->variant <= LA_COSFORMER;
-    double factor = row->variant == LA_FAVOR ? 1.0 : (double)bench_scale(row), sum = 0.0;
+static void read_token(const head *s, int64_t t, int64_t n) {
+    const bench_row *row = s->at.row;
+    const int64_t at = output_row(&s->at, t) + n;
+    double *out = s->out + at * s->dv, factor = 1.0, sum = 0.0, squares = 0.0;
     int64_t i, j;
-    features(s, row_at(s, s->data->q, t, row->q_heads, q, row->dim_k), t);
-    for (i = 0; i < s->r; ++i) sum += s->z[i] * s->f[i];
-    if (normalised) factor = sum >= 1e-30 ? 1.0 / sum : sum > 0.0 ? (double)NAN : 0.0;
+    features(s, query(&s->at, t) + n * row->dim_k, t);
+    for (i = 0; i < s->r; ++i) {
+        sum += s->z[i] * s->f[i];
+        squares += s->f[i] * s->f[i];
+    }
+    if (row->variant != LA_FAVOR) factor = (double)bench_scale(row);
+    if (bench_is_normalised(row)) factor = sum >= 1e-30 ? 1.0 / sum : sum > 0.0 ? (double)NAN : 0.0;
+    s->size[at] = factor * factor * squares * s->squares / (double)s->r;
     for (j = 0; j < s->dv; ++j) out[j] = 0.0;
     for (i = 0; i < s->r; ++i)
         for (j = 0; j < s->dv; ++j) out[j] += factor * s->f[i] * s->S[i * s->dv + j];
 }
 
-static void recur(const head *s, int passes) {
-    const int64_t Hq = s->row->q_heads, H = s->row->heads;
-    int64_t t, j;
+static void recur(head *s, int passes) {
+    int64_t t, n;
     for (; passes > 0; --passes)
-        for (t = 0; t < s->row->tokens; ++t) {
+        for (t = 0; t < s->at.row->tokens; ++t) {
             write_token(s, t);
-            for (j = 0; j < s->queries && Hq > H; ++j)
-                read_token(s, t, s->h * s->queries + j, s->h * s->queries + j);
-            if (Hq <= H) read_token(s, t, s->h * Hq / H, s->h);
+            for (n = 0; n < s->at.queries; ++n) read_token(s, t, n);
         }
 }
 
@@ -117,57 +110,55 @@ int bench_oracle_token(const bench_row *row, int64_t token) {
 }
 
 /* out of token t: `weights` has room for t + 1 numbers */
-static void attend(const head *s, int64_t t, int64_t q, int64_t o, double *weights) {
-    const bench_row *row = s->row;
-    const int64_t dk = row->dim_k, state = o * row->heads / bench_out_heads(row);
-    const int64_t key = state * row->k_heads / row->heads;
-    const float *x = row_at(s, s->data->q, t, row->q_heads, q, dk);
-    double *out = s->out + ((s->b * row->tokens + t) * bench_out_heads(row) + o) * s->dv;
-    double sum = 0.0;
+static void attend(const head *s, int64_t t, int64_t n, double *weights) {
+    const bench_row *row = s->at.row;
+    const int64_t dk = row->dim_k, at = output_row(&s->at, t) + n;
+    const float *q = query(&s->at, t) + n * dk;
+    double *out = s->out + at * s->dv, sum = 0.0;
     int64_t i, j;
+    s->size[at] = 0.0;
     for (j = 0; j < s->dv; ++j) out[j] = 0.0;
     for (i = 0; i <= t; ++i) {
-        const float *k = row_at(s, s->data->k, i, row->k_heads, key, dk);
+        const float *k = key(&s->at, i);
         double score = 0.0;
-        for (j = 0; j < dk; ++j) score += (double)x[j] * (double)k[j];
+        for (j = 0; j < dk; ++j) score += (double)q[j] * (double)k[j];
         sum += weights[i] = exp((double)bench_scale(row) * score);
     }
     for (i = 0; i <= t; ++i) {
-        const float *v = row_at(s, s->data->v, i, row->heads, state, s->dv);
+        const float *v = value(&s->at, i);
         for (j = 0; j < s->dv; ++j) out[j] += weights[i] / sum * (double)v[j];
     }
 }
 
-static void softmax(head *s, double *weights) {
-    const int64_t heads = bench_out_heads(s->row);
-    int64_t t, o;
-    for (o = 0; o < heads; ++o)
-        for (t = 0; t < s->row->tokens; ++t)
-            if (bench_oracle_token(s->row, t))
-                attend(s, t, o * s->row->q_heads / heads, o, weights);
+static void softmax(const head *s, double *weights) {
+    int64_t t, n;
+    for (t = 0; t < s->at.row->tokens; ++t)
+        for (n = 0; n < s->at.queries && bench_oracle_token(s->at.row, t); ++n)
+            attend(s, t, n, weights);
 }
 
-void bench_oracle(const bench_row *row, const bench_data *data, int passes, double *out) {
+void bench_oracle(const bench_row *row, const bench_data *data, int passes, double *out,
+                  double *size) {
     const int64_t r = bench_key_features(row), dv = row->dim_v;
     const size_t state = (size_t)(r * dv + 2 * r + dv);
     double *work = bench_allocate((state + (size_t)row->tokens) * sizeof *work);
+    int64_t i;
     head s;
-    s.row = row;
-    s.data = data;
     s.r = r;
     s.dv = dv;
-    s.queries = bench_out_heads(row) / row->heads;
     s.S = work;
     s.z = s.S + r * dv;
     s.f = s.z + r;
     s.u = s.f + r;
     s.out = out;
-    for (s.b = 0; s.b < row->batch; ++s.b) {
-        if (row->engine == BENCH_SOFTMAX) softmax(&s, work + state);
-        for (s.h = 0; s.h < row->heads && row->engine != BENCH_SOFTMAX; ++s.h) {
-            memset(work, 0, state * sizeof *work);
+    s.size = size;
+    for (i = 0; i < unit_count(row); ++i) {
+        s.at = unit_at(row, data, i, 0);
+        memset(work, 0, state * sizeof *work);
+        if (row->engine == BENCH_SOFTMAX)
+            softmax(&s, work + state);
+        else
             recur(&s, passes);
-        }
     }
     free(work);
 }

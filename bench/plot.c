@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT = 256 };                                                        /* of a row's options */
+enum { TEXT = BENCH_TEXT };
 enum { LEFT = 78, TOP = 78, FOOT = 62, INSET = 18, LEADER = 46, GAP = 17 }; /* pixels */
 enum { RULES = LA_GATED_DELTANET, MARKERS = 8, DASHES = BENCH_ENGINES };
 
@@ -34,14 +34,16 @@ typedef struct plot {
 
 /* ---- series ---------------------------------------------------------------------------------- */
 
-/* the row's options without those for the tokens; a blank behind each */
+/* The row's options but for the tokens, and for the instruction set that the plain loop has not: a
+ * blank behind each. */
 static void series_key(const bench_row *row, char *text) {
-    char *tokens, *next;
-    bench_row_options(row, text, TEXT - 1);
-    tokens = strstr(text, "--tokens ");
-    next = strstr(tokens + 1, "--");
-    memmove(tokens, next, strlen(next) + 1);
-    strcat(text, " ");
+    char *isa, *next;
+    bench_row_options(row, BENCH_NO_TOKENS, text);
+    strncat(text, " ", TEXT - 1 - strlen(text));
+    if (row->engine != BENCH_PLAIN_LOOP) return;
+    isa = strstr(text, "--isa ");
+    next = strstr(isa + 1, "--");
+    memmove(isa, next, strlen(next) + 1);
 }
 
 static void add_series(plot *p, const bench_row *row, const char *key) {
@@ -83,7 +85,7 @@ static const bench_row *next_point(const plot *p, const series *s, int64_t token
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* whether some other series has another value; that a baseline has none says nothing */
+/* whether some other series has another value; that another engine has none says nothing */
 static int differs(const plot *p, const series *s, const char *word) {
     char option[TEXT];
     int i;
@@ -91,7 +93,7 @@ static int differs(const plot *p, const series *s, const char *word) {
     for (i = 0; i < p->count; ++i) {
         const series *other = &p->all[i];
         if (strstr(other->text, word)) continue;
-        if (strstr(other->text, option) || !other->engine == !s->engine) return 1;
+        if (strstr(other->text, option) || other->engine == s->engine) return 1;
     }
     return 0;
 }

@@ -1,65 +1,33 @@
 /* Rows as they come: the table on a terminal, Markdown, CSV, JSON; and a row's parameters as the
  * options that ask for it again. */
 #define _POSIX_C_SOURCE 200112L
-#include "core.h"
+#include "bench.h"
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
+static const char *const levels[BENCH_LEVELS] = {"L1", "L2", "L3", "memory"};
 static const char *const engines[] = {NULL, "plain-loop", "four-sweep", "softmax", "openblas"};
-static const char *const forms[] = {"auto", "parallel", "recurrent", "chunkwise"};
-static const char *const decays[] = {"none", "head", "token", "channel"};
-static const char *const levels[] = {"L1", "L2", "L3", "memory"};
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-static int is_library(const bench_row *row) {
-    return row->engine == BENCH_LIBRARY;
-}
-
-static int is_softmax(const bench_row *row) {
-    return row->engine == BENCH_SOFTMAX;
-}
-
-static int is_favor(const bench_row *row) {
-    return is_library(row) && row->variant == LA_FAVOR;
-}
-
-/* what a baseline does not have is null, or the default, whatever the row says */
-static const char *form(const bench_row *row) {
-    return is_library(row) ? forms[row->form] : NULL;
-}
-
-static const char *rule(const bench_row *row) {
-    return is_library(row) || is_softmax(row) ? NULL : la_variant_name(row->variant);
-}
-
-static int decay(const bench_row *row) {
-    return is_softmax(row) ? BENCH_NONE : row->decay;
-}
-
-static int strong(const bench_row *row) {
-    return !is_softmax(row) && row->strong;
-}
-
-static int layout(const bench_row *row) {
-    return is_library(row) ? row->layout : LA_KV;
-}
-
-/* what the variant's paper has, and the bench unless asked for something else */
-static int usual_decay(const bench_row *row) {
-    if (is_softmax(row)) return BENCH_NONE;
-    switch (row->variant) {
-    case LA_RETNET:
-    case LA_LIGHTNING: return BENCH_HEAD;
-    case LA_GLA: return BENCH_CHANNEL;
-    case LA_GATED_DELTANET: return BENCH_TOKEN;
-    default: return BENCH_NONE;
-    }
-}
-
 const char *bench_row_name(const bench_row *row) {
-    return is_library(row) ? la_variant_name(row->variant) : engines[row->engine];
+    return row->engine == BENCH_LIBRARY ? la_variant_name(row->variant) : engines[row->engine];
+}
+
+/* of a baseline null */
+static const char *form(const bench_row *row) {
+    return row->engine == BENCH_LIBRARY ? bench_value_name(AXIS_FORM, row->form) : NULL;
+}
+
+/* what a baseline computes; else null */
+static const char *rule(const bench_row *row) {
+    const int has = row->engine != BENCH_LIBRARY && row->engine != BENCH_SOFTMAX;
+    return has ? la_variant_name(row->variant) : NULL;
+}
+
+static const char *decay(const bench_row *row) {
+    return bench_value_name(AXIS_DECAY, row->decay);
 }
 
 static void append(char *text, size_t size, const char *format, ...) {
@@ -70,28 +38,46 @@ static void append(char *text, size_t size, const char *format, ...) {
     va_end(list);
 }
 
-static void append_number(char *text, size_t size, const char *option, int64_t value) {
-    append(text, size, " --%s %lld", option, (long long)value);
+static void append_number(char *text, const char *option, int64_t value) {
+    append(text, BENCH_TEXT, " --%s %lld", option, (long long)value);
 }
 
-void bench_row_options(const bench_row *row, char *text, size_t size) {
-    snprintf(text, size, "--variant %s", bench_row_name(row));
-    if (rule(row)) append(text, size, " --rule %s", rule(row));
-    if (form(row)) append(text, size, " --form %s", form(row));
-    append(text, size, " --isa %s", la_isa_name(row->isa));
-    append_number(text, size, "tokens", row->tokens);
-    append_number(text, size, "dims", row->dim_k);
-    if (row->dim_v != row->dim_k) append(text, size, "x%lld", (long long)row->dim_v);
-    append_number(text, size, "heads", row->heads);
-    append_number(text, size, "threads", row->threads);
-    if (row->batch != 1) append_number(text, size, "batch", row->batch);
-    if (row->q_heads != row->heads) append_number(text, size, "q-heads", row->q_heads);
-    if (row->k_heads != row->heads) append_number(text, size, "k-heads", row->k_heads);
-    if (row->chunk) append_number(text, size, "chunk", row->chunk);
-    if (decay(row) != usual_decay(row)) append(text, size, " --decay %s", decays[decay(row)]);
-    if (strong(row)) append(text, size, " --gates strong");
-    if (layout(row) == LA_VK) append(text, size, " --layout vk");
-    if (is_favor(row) && row->features != 128) append_number(text, size, "features", row->features);
+static void append_name(char *text, const char *option, const char *value) {
+    append(text, BENCH_TEXT, " --%s %s", option, value);
+}
+
+void bench_row_options(const bench_row *row, int but, char text[BENCH_TEXT]) {
+    snprintf(text, BENCH_TEXT, "--variant %s", bench_row_name(row));
+    if (rule(row)) append_name(text, "rule", rule(row));
+    if (form(row) && !(but & BENCH_NO_FORM)) append_name(text, "form", form(row));
+    append_name(text, "isa", la_isa_name(row->isa));
+    if (!(but & BENCH_NO_TOKENS)) append_number(text, "tokens", row->tokens);
+    append_number(text, "dims", row->dim_k);
+    if (row->dim_v != row->dim_k) append(text, BENCH_TEXT, "x%lld", (long long)row->dim_v);
+    append_number(text, "heads", row->heads);
+    if (!(but & BENCH_NO_THREADS)) append_number(text, "threads", row->threads);
+    if (row->batch != 1) append_number(text, "batch", row->batch);
+    if (row->q_heads != row->heads) append_number(text, "q-heads", row->q_heads);
+    if (row->k_heads != row->heads) append_number(text, "k-heads", row->k_heads);
+    if (row->chunk && !(but & BENCH_NO_FORM)) append_number(text, "chunk", row->chunk);
+    if (row->decay != bench_usual_decay(row)) append_name(text, "decay", decay(row));
+    if (row->strong) append_name(text, "gates", "strong");
+    if (row->stateless) append_name(text, "state", "none");
+    if (form(row) && row->layout == LA_VK) append_name(text, "layout", "vk");
+    if (row->features && row->features != 128) append_number(text, "features", row->features);
+}
+
+void bench_shorten(const char *at, char text[BENCH_TEXT]) {
+    for (text[0] = '\0'; *at; at += strspn(at, " ")) {
+        const int plain = strncmp(at, "--variant ", 10) == 0 || strncmp(at, "--rule ", 7) == 0 ||
+                          strncmp(at, "--form ", 7) == 0 || strncmp(at, "--isa ", 6) == 0;
+        const char *name = at + strspn(at, "-"), *name_end = name + strcspn(name, " ");
+        const char *value = name_end + strspn(name_end, " ");
+        at = value + strcspn(value, " ");
+        append(text, BENCH_TEXT, "%s%.*s%s%.*s", *text ? " " : "",
+               plain ? 0 : (int)(name_end - name), name, plain ? "" : "=", (int)(at - value),
+               value);
+    }
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -129,22 +115,22 @@ static const struct {
     {"variant", -14}, {"form", -16},  {"isa", -6},    {"decay", -7},    /* parameters */
     {"ns", 8},        {"median", 7},  {"spread", 6},                    /* times */
     {"Mtok/s", 6},    {"GFLOP/s", 7}, {"GB/s", 6},                      /* rates */
-    {"floor", 6},     {"x plain", 7}, {"own", 4},     {"error", 7}};
+    {"floor", 6},     {"x plain", 7}, {"own", 7},     {"error", 7}};
 /* clang-format on */
 
 static const char *const legend[] = {
     "ns       nanoseconds per token and state head, of the fastest sample; median: of all",
     "spread   of the samples: from the 25th to the 75th percentile, as a share of the median",
     "Mtok/s   million tokens per second, each through all heads",
-    "GFLOP/s  the fewest flops that any form needs / ns; GB/s: inputs, output, states once / ns",
+    "GFLOP/s  the fewest flops that any form needs / ns; GB/s: inputs, outputs, states once / ns",
     "floor    the longer of the times that these take on this machine, as a share of ns",
     "x plain  the plain loop's ns / ns",
-    "own      as floor, of the flops of this form and chunk, where that differs",
+    "own      as floor, of the flops of this form and chunk, where that differs; more than",
+    "         100 % where decay leaves nothing of old tokens, and the kernel leaves them out",
+    "states   of a step: where they are, and GB/s as a share of what that reads and writes",
     "error    |o - o64| / |o64|, where checked against float64",
     "A baseline has no form; the rule that it computes stands there.",
 };
-
-static bench_row previous; /* of this report; before the first: no tokens */
 
 static void print_size(FILE *file, double bytes) {
     const int mega = bytes >= 1048576.0;
@@ -204,17 +190,18 @@ static void contest(const bench_row *row, char *text, size_t size) {
     if (row->k_heads != row->heads) append_count(text, size, row->k_heads, "key head");
     append_count(text, size, row->threads, "thread");
     if (row->strong) append(text, size, ", strong gates");
+    if (row->stateless) append(text, size, ", no state");
 }
 
 static void fill_parameters(const bench_row *row, char cell[][CELL]) {
     snprintf(cell[NAME], CELL, "%s", bench_row_name(row));
-    if (is_favor(row) && row->features != 128)
+    if (row->features && row->features != 128)
         append(cell[NAME], CELL, " %lld", (long long)row->features);
     snprintf(cell[FORM], CELL, "%s", form(row) ? form(row) : rule(row) ? rule(row) : "");
     if (row->chunk) append(cell[FORM], CELL, " %lld", (long long)row->chunk);
-    if (layout(row) == LA_VK) append(cell[FORM], CELL, " vk");
+    if (row->layout == LA_VK) append(cell[FORM], CELL, " vk");
     snprintf(cell[ISA], CELL, "%s", la_isa_name(row->isa));
-    snprintf(cell[DECAY], CELL, "%s", decays[decay(row)]);
+    snprintf(cell[DECAY], CELL, "%s", decay(row));
 }
 
 static void fill_speed(const bench_row *row, char cell[][CELL]) {
@@ -225,7 +212,9 @@ static void fill_speed(const bench_row *row, char cell[][CELL]) {
     snprintf(cell[GFLOPS], CELL, "%.1f", gflops(row));
     snprintf(cell[GBPS], CELL, "%.1f", gbps(row));
     if (row->speedup_plain > 0.0) snprintf(cell[PLAIN], CELL, "%.2f", row->speedup_plain);
-    if (fabs(row->own_share / row->floor_share - 1.0) > 0.005)
+    if (bench_is_step(row))
+        snprintf(cell[OWN], CELL, "%.3s %3.0f%%", levels[row->level], 100.0 * row->level_share);
+    else if (fabs(row->own_share / row->floor_share - 1.0) > 0.005)
         snprintf(cell[OWN], CELL, "%.0f%%", 100.0 * row->own_share);
 }
 
@@ -262,6 +251,7 @@ static void print_group(FILE *file, int markdown, const bench_row *row) {
     char text[160], cell[COLUMNS][CELL];
     int i;
     for (i = 0; i < COLUMNS; ++i) snprintf(cell[i], CELL, "%s", columns[i].name);
+    if (bench_is_step(row)) snprintf(cell[OWN], CELL, "states");
     contest(row, text, sizeof text);
     fputc('\n', file);
     if (!markdown) {
@@ -276,188 +266,184 @@ static void print_group(FILE *file, int markdown, const bench_row *row) {
 
 static void print_row(FILE *file, int markdown, const bench_row *row) {
     char cell[COLUMNS][CELL];
-    if (!bench_same_contest(row, &previous)) print_group(file, markdown, row);
-    previous = *row;
     fill_cells(row, cell);
     print_cells(file, markdown, 0, cell);
 }
 
 /* ---- CSV and JSON ---------------------------------------------------------------------------- */
 
-/* One walk over the fields writes the names (CSV's first line), the values, or both. */
-typedef struct writer {
-    FILE *file;
-    enum { NAMES, VALUES, PAIRS } style;
+/* Names and values of a row or a part of the machine, as JSON has them. */
+enum { FIELDS = 48 };
+
+typedef struct record {
+    const char *name[FIELDS];
+    char value[FIELDS][2 * BENCH_TEXT];
     int count;
-} writer;
+} record;
 
-static int rows; /* of this report so far */
-
-static void write_string(FILE *file, const char *text) {
-    fputc('"', file);
-    for (; *text; ++text) {
-        const unsigned char c = (unsigned char)*text;
-        if (c < 32 || c > 126)
-            fputc('?', file); /* nothing of ours, and may be no UTF-8 */
-        else
-            fprintf(file, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+static void put_text(record *to, const char *name, const char *text) {
+    char *at = to->value[to->count], *const end = at + sizeof *to->value - 4;
+    to->name[to->count++] = name;
+    strcpy(at, text ? "\"" : "null");
+    for (at += strlen(at); text && *text && at < end; ++text) {
+        if (*text == '"' || *text == '\\') *at++ = '\\';
+        *at++ = *text < ' ' || *text > '~' ? '?' : *text; /* nothing of ours, and may be no UTF-8 */
     }
-    fputc('"', file);
+    strcpy(at, text ? "\"" : "");
 }
 
-/* whether the value is to follow */
-static int write_key(writer *to, const char *key) {
-    if (to->count++) fputs(to->style == PAIRS ? ", " : ",", to->file);
-    if (to->style == NAMES) fputs(key, to->file);
-    if (to->style == PAIRS) fprintf(to->file, "\"%s\": ", key);
-    return to->style != NAMES;
+/* null if there is no such number */
+static void put_number(record *to, const char *name, int has, double value) {
+    to->name[to->count] = name;
+    snprintf(to->value[to->count++], 32, has && isfinite(value) ? "%.10g" : "null", value);
 }
 
-static void write_null(const writer *to) {
-    if (to->style == PAIRS) fputs("null", to->file);
+static void put_flag(record *to, const char *name, int value) {
+    to->name[to->count] = name;
+    strcpy(to->value[to->count++], value ? "true" : "false");
 }
 
-static void write_text(writer *to, const char *key, const char *text) {
-    if (!write_key(to, key)) return;
-    if (!text)
-        write_null(to);
-    else if (to->style == PAIRS)
-        write_string(to->file, text);
-    else
-        fputs(text, to->file);
+static void put_parameters(record *to, const bench_row *row) {
+    put_text(to, "variant", bench_row_name(row));
+    put_text(to, "rule", rule(row));
+    put_text(to, "form", form(row));
+    put_text(to, "isa", la_isa_name(row->isa));
+    put_number(to, "tokens", 1, (double)row->tokens);
+    put_number(to, "dim_k", 1, (double)row->dim_k);
+    put_number(to, "dim_v", 1, (double)row->dim_v);
+    put_number(to, "heads", 1, (double)row->heads);
+    put_number(to, "q_heads", 1, (double)row->q_heads);
+    put_number(to, "k_heads", 1, (double)row->k_heads);
+    put_number(to, "batch", 1, (double)row->batch);
+    put_number(to, "threads", 1, (double)row->threads);
+    put_number(to, "chunk", 1, (double)row->chunk);
+    put_text(to, "decay", decay(row));
+    put_text(to, "gates", row->strong ? "strong" : "ordinary");
+    put_text(to, "state", row->stateless ? "none" : "kept");
+    put_text(to, "layout", row->layout == LA_VK ? "vk" : "kv");
+    put_number(to, "features", row->features != 0, (double)row->features);
 }
 
-static void write_number(writer *to, const char *key, double value) {
-    if (!write_key(to, key)) return;
-    if (isfinite(value))
-        fprintf(to->file, "%.10g", value);
-    else
-        write_null(to);
+/* a row that failed has no speed */
+static record row_record(const bench_row *row) {
+    const int fine = !row->failed, step = has_share(row) && bench_is_step(row);
+    char options[BENCH_TEXT];
+    record to = {.count = 0};
+    put_parameters(&to, row);
+    put_number(&to, "ns_per_token_head", fine, row->ns_min);
+    put_number(&to, "ns_per_token_head_median", fine, row->ns_median);
+    put_number(&to, "spread", fine, row->ns_spread);
+    put_number(&to, "samples", 1, row->samples);
+    put_number(&to, "floor_ns", 1, row->floor_ns);
+    put_number(&to, "floor_share", has_share(row), row->floor_share);
+    put_number(&to, "own_share", has_share(row), row->own_share);
+    put_text(&to, "level", step ? levels[row->level] : NULL);
+    put_number(&to, "level_share", step, row->level_share);
+    put_number(&to, "gflops", fine, gflops(row));
+    put_number(&to, "gbps", fine, gbps(row));
+    put_number(&to, "tokens_per_second", fine, tokens_per_second(row));
+    put_number(&to, "speedup_plain", fine && row->speedup_plain > 0.0, row->speedup_plain);
+    put_number(&to, "error", row->error >= 0.0, row->error);
+    put_flag(&to, "failed", row->failed);
+    bench_row_options(row, BENCH_ALL_OPTIONS, options);
+    put_text(&to, "options", options);
+    return to;
 }
 
-static void write_flag(writer *to, const char *key, int value) {
-    if (write_key(to, key)) fputs(value ? "true" : "false", to->file);
+/* "name": value, ... */
+static void write_pairs(FILE *file, const record *from) {
+    int i;
+    for (i = 0; i < from->count; ++i)
+        fprintf(file, "%s\"%s\": %s", i ? ", " : "", from->name[i], from->value[i]);
 }
 
-/* what only a row that did not fail, or one that was checked, has */
-static void write_number_if(writer *to, const char *key, int has, double value) {
-    write_number(to, key, has ? value : HUGE_VAL);
-}
-
-static void write_parameters(writer *to, const bench_row *row) {
-    write_text(to, "variant", bench_row_name(row));
-    write_text(to, "rule", rule(row));
-    write_text(to, "form", form(row));
-    write_text(to, "isa", la_isa_name(row->isa));
-    write_number(to, "tokens", (double)row->tokens);
-    write_number(to, "dim_k", (double)row->dim_k);
-    write_number(to, "dim_v", (double)row->dim_v);
-    write_number(to, "heads", (double)row->heads);
-    write_number(to, "q_heads", (double)row->q_heads);
-    write_number(to, "k_heads", (double)row->k_heads);
-    write_number(to, "batch", (double)row->batch);
-    write_number(to, "threads", (double)row->threads);
-    write_number(to, "chunk", (double)row->chunk);
-    write_text(to, "decay", decays[decay(row)]);
-    write_text(to, "gates", strong(row) ? "strong" : "ordinary");
-    write_text(to, "layout", layout(row) == LA_VK ? "vk" : "kv");
-    write_number_if(to, "features", is_favor(row), (double)row->features);
-}
-
-static void write_results(writer *to, const bench_row *row) {
-    const int fine = !row->failed;
-    write_number_if(to, "ns_per_token_head", fine, row->ns_min);
-    write_number_if(to, "ns_per_token_head_median", fine, row->ns_median);
-    write_number_if(to, "spread", fine, row->ns_spread);
-    write_number(to, "samples", row->samples);
-    write_number(to, "floor_ns", row->floor_ns);
-    write_number_if(to, "floor_share", has_share(row), row->floor_share);
-    write_number_if(to, "own_share", has_share(row), row->own_share);
-    write_number_if(to, "gflops", fine, gflops(row));
-    write_number_if(to, "gbps", fine, gbps(row));
-    write_number_if(to, "tokens_per_second", fine, tokens_per_second(row));
-    write_number_if(to, "speedup_plain", fine && row->speedup_plain > 0.0, row->speedup_plain);
-    write_number_if(to, "error", row->error >= 0.0, row->error);
-    write_flag(to, "failed", row->failed);
-}
-
-static void write_row(writer *to, const bench_row *row) {
-    char options[256];
-    bench_row_options(row, options, sizeof options);
-    write_parameters(to, row);
-    write_results(to, row);
-    write_text(to, "options", options);
+/* the names, or the values: without quotes, null as nothing */
+static void write_csv(FILE *file, const record *from, int names) {
+    int i;
+    for (i = 0; i < from->count; ++i) {
+        const char *text = names ? from->name[i] : from->value[i];
+        const size_t quote = *text == '"';
+        fprintf(file, "%s%.*s", i ? "," : "",
+                strcmp(text, "null") == 0 ? 0 : (int)(strlen(text) - 2 * quote), text + quote);
+    }
+    fputc('\n', file);
 }
 
 static void write_isas(FILE *file, const bench_machine *machine) {
     int i, count = 0;
     fputs(",\n\"isas\": [", file);
     for (i = 0; i < BENCH_ISAS; ++i) {
-        writer to = {file, PAIRS, 0};
+        record isa = {.count = 0};
         if (!(machine->peak[i] > 0.0)) continue;
-        fputs(count++ ? ",\n  {" : "\n  {", file);
-        write_text(&to, "isa", la_isa_name(i));
-        write_number(&to, "peak_gflops", machine->peak[i]);
-        write_number(&to, "peak_gflops_all", machine->peak_all[i]);
-        write_number(&to, "exp_per_ns", machine->exp_rate[i]);
-        fputc('}', file);
+        put_text(&isa, "isa", la_isa_name(i));
+        put_number(&isa, "peak_gflops", 1, machine->peak[i]);
+        put_number(&isa, "peak_gflops_all", 1, machine->peak_all[i]);
+        put_number(&isa, "exp_per_ns", 1, machine->exp_rate[i]);
+        fputs(count++ ? "},\n  {" : "\n  {", file);
+        write_pairs(file, &isa);
     }
-    fputc(']', file);
+    fputs("}]", file);
 }
 
 static void write_levels(FILE *file, const bench_machine *machine) {
     int i;
     fputs(",\n\"levels\": [", file);
     for (i = 0; i < BENCH_LEVELS; ++i) {
-        writer to = {file, PAIRS, 0};
-        fputs(i ? ",\n  {" : "\n  {", file);
-        write_text(&to, "level", levels[i]);
-        write_number(&to, "bytes", machine->level_bytes[i]);
-        write_number(&to, "read_gbps", machine->read_gbps[i]);
-        write_number(&to, "write_gbps", machine->write_gbps[i]);
-        fputc('}', file);
+        record level = {.count = 0};
+        put_text(&level, "level", levels[i]);
+        put_number(&level, "bytes", 1, machine->level_bytes[i]);
+        put_number(&level, "read_gbps", 1, machine->read_gbps[i]);
+        put_number(&level, "write_gbps", 1, machine->write_gbps[i]);
+        fputs(i ? "},\n  {" : "\n  {", file);
+        write_pairs(file, &level);
     }
-    fputc(']', file);
+    fputs("}]", file);
 }
 
-static void json_begin(writer *to, const bench_machine *machine) {
-    fputs("{\"machine\": {", to->file);
-    write_text(to, "cpu", machine->cpu);
-    write_text(to, "compiler", machine->compiler);
-    write_text(to, "flags", machine->flags);
-    write_text(to, "date", machine->date);
-    write_number(to, "cores", machine->cores);
-    write_flag(to, "pinned", machine->pinned);
-    write_number(to, "threads", machine->threads);
-    write_isas(to->file, machine);
-    write_levels(to->file, machine);
-    fputs("},\n\"rows\": [", to->file);
+static void json_begin(FILE *file, const bench_machine *machine) {
+    record to = {.count = 0};
+    put_text(&to, "cpu", machine->cpu);
+    put_text(&to, "compiler", machine->compiler);
+    put_text(&to, "flags", machine->flags);
+    put_text(&to, "date", machine->date);
+    put_number(&to, "cores", 1, machine->cores);
+    put_flag(&to, "pinned", machine->pinned);
+    put_number(&to, "threads", 1, machine->threads);
+    fputs("{\"machine\": {", file);
+    write_pairs(file, &to);
+    write_isas(file, machine);
+    write_levels(file, machine);
+    fputs("},\n\"rows\": [", file);
 }
 
 /* ---- the four formats ------------------------------------------------------------------------ */
 
+static bench_row previous; /* of this report; before the first: no tokens */
+
 void bench_report_begin(FILE *file, bench_format format, const bench_machine *machine) {
     static const bench_row none = {.variant = LA_ELU};
-    writer names = {file, NAMES, 0}, pairs = {file, PAIRS, 0};
-    rows = 0;
+    const record names = row_record(&none);
     previous = none;
     if (format == BENCH_MD) fputs("```text\n", file);
     if (format == BENCH_TABLE || format == BENCH_MD) print_machine(file, machine);
     if (format == BENCH_MD) fputs("```\n", file);
-    if (format == BENCH_CSV) write_row(&names, &none), fputc('\n', file);
-    if (format == BENCH_JSON) json_begin(&pairs, machine);
+    if (format == BENCH_CSV) write_csv(file, &names, 1);
+    if (format == BENCH_JSON) json_begin(file, machine);
     fflush(file);
 }
 
 void bench_report_row(FILE *file, bench_format format, const bench_row *row) {
-    writer values = {file, VALUES, 0}, pairs = {file, PAIRS, 0};
-    if (format == BENCH_TABLE || format == BENCH_MD) print_row(file, format == BENCH_MD, row);
-    if (format == BENCH_CSV) write_row(&values, row), fputc('\n', file);
+    const record values = row_record(row);
+    if (format <= BENCH_MD && !bench_same_contest(row, &previous))
+        print_group(file, format == BENCH_MD, row);
+    if (format <= BENCH_MD) print_row(file, format == BENCH_MD, row);
+    if (format == BENCH_CSV) write_csv(file, &values, 0);
     if (format == BENCH_JSON) {
-        fputs(rows++ ? ",\n{" : "\n{", file);
-        write_row(&pairs, row);
+        fputs(previous.tokens ? ",\n{" : "\n{", file);
+        write_pairs(file, &values);
         fputc('}', file);
     }
+    previous = *row;
     fflush(file);
 }
 

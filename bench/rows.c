@@ -1,7 +1,7 @@
 /* The rows that a run measures: what each mode has unless told otherwise, the product of the axes,
  * their order. */
 #define _POSIX_C_SOURCE 200112L
-#include "core.h"
+#include "bench.h"
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void default_check(bench_options *o) {
 }
 
 static void default_sweep(bench_options *o) {
-    DEFAULT(o, AXIS_VARIANT, LA_RETNET, LA_GATED_DELTANET);
+    DEFAULT(o, AXIS_VARIANT, LA_RETNET, LA_GLA, LA_GATED_DELTANET, LA_ELU);
     DEFAULT(o, AXIS_FORM, ALL_FORMS);
     DEFAULT(o, AXIS_CHUNK, 0, 16, 64, 256);
     DEFAULT(o, AXIS_TOKENS, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096);
@@ -61,24 +61,36 @@ static void default_scale(bench_options *o, const bench_machine *machine) {
     DEFAULT(o, AXIS_HEADS, 1, 4);
 }
 
-/* batches whose states fill the buffers of L2, L3 and memory */
-static void default_decode(bench_options *o, const bench_machine *machine) {
-    int64_t batches[3];
-    const bench_axis *heads = &o->axis[AXIS_HEADS], *dims = &o->axis[AXIS_DIMS];
-    int64_t state; /* bytes of a sequence's */
-    int i;
+static void default_decode(bench_options *o) {
     DEFAULT(o, AXIS_VARIANT, LA_RETNET, LA_GLA, LA_GATED_DELTANET);
     DEFAULT(o, AXIS_FORM, LA_AUTO);
     DEFAULT(o, AXIS_LAYOUT, LA_KV, LA_VK);
     DEFAULT(o, AXIS_TOKENS, 1);
     DEFAULT(o, AXIS_DIMS, 128 * BENCH_WIDTH + 128);
-    DEFAULT(o, AXIS_HEADS, 8);
-    state = heads->at[0] * (dims->at[0] / BENCH_WIDTH) * (dims->at[0] % BENCH_WIDTH) * 4;
-    for (i = 0; i < 3; ++i) {
-        batches[i] = (int64_t)machine->level_bytes[i + 1] / state;
-        if (batches[i] < 1) batches[i] = 1;
-    }
-    bench_default(o, AXIS_BATCH, 3, batches);
+    if (!o->axis[AXIS_VARIANT].given)
+        DEFAULT(o, AXIS_BASELINES, BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP);
+}
+
+/* the rules of baselines: what they are compared to */
+static void default_rules(bench_options *o) {
+    const bench_axis *variant = &o->axis[AXIS_VARIANT];
+    int64_t rules[BENCH_VALUES];
+    int i, count = 0;
+    for (i = 0; i < variant->count; ++i)
+        if (variant->at[i] < BENCH_BASELINE) rules[count++] = variant->at[i];
+    if (count)
+        bench_default(o, AXIS_RULE, count, rules);
+    else
+        DEFAULT(o, AXIS_RULE, LA_RETNET, LA_GATED_DELTANET);
+}
+
+/* few lines of many points */
+static void default_plot(bench_options *o) {
+    DEFAULT(o, AXIS_TOKENS, 64, 128, 256, 512, 1024, 2048, 4096, 8192);
+    DEFAULT(o, AXIS_DIMS, 128 * BENCH_WIDTH + 128);
+    if (o->axis[AXIS_VARIANT].given) return;
+    DEFAULT(o, AXIS_RULE, LA_RETNET);
+    DEFAULT(o, AXIS_BASELINES, BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP, BENCH_SOFTMAX);
 }
 
 /* first what holds for all modes, then what the mode has of its own */
@@ -89,6 +101,7 @@ static void defaults(bench_options *o, const bench_machine *machine) {
     DEFAULT(o, AXIS_K_HEADS, BENCH_HEADS);
     DEFAULT(o, AXIS_THREADS, 1);
     DEFAULT(o, AXIS_GATES, 0);
+    DEFAULT(o, AXIS_STATE, 0);
     DEFAULT(o, AXIS_FEATURES, 128);
     DEFAULT(o, AXIS_DECAY, BENCH_USUAL);
     DEFAULT(o, AXIS_CHUNK, 0);
@@ -100,7 +113,9 @@ static void defaults(bench_options *o, const bench_machine *machine) {
     if (o->mode == MODE_CHECK) default_check(o);
     if (o->mode == MODE_SWEEP) default_sweep(o);
     if (o->mode == MODE_SCALE) default_scale(o, machine);
-    if (o->mode == MODE_DECODE) default_decode(o, machine);
+    if (o->mode == MODE_DECODE) default_decode(o);
+    default_rules(o);
+    if (o->mode == MODE_BENCH && o->plot) default_plot(o);
 }
 
 /* ---- the rows that are asked for ------------------------------------------------------------- */
@@ -119,33 +134,23 @@ typedef struct list {
     char first_missing[BENCH_TEXT];
 } list;
 
-static int usual_decay(la_variant variant) {
-    switch (variant) {
-    case LA_RETNET:
-    case LA_LIGHTNING: return BENCH_HEAD;
-    case LA_GLA: return BENCH_CHANNEL;
-    case LA_GATED_DELTANET: return BENCH_TOKEN;
-    default: return BENCH_NONE;
-    }
-}
-
 /* Parameters that a row does not have take one value, so that equal rows look equal. */
 static void settle(bench_row *row) {
-    const int library = row->engine == BENCH_LIBRARY;
     if (row->engine == BENCH_SOFTMAX) {
         row->variant = LA_RETNET;
         row->decay = BENCH_NONE;
     }
-    if (row->decay == BENCH_USUAL) row->decay = usual_decay(row->variant);
+    if (row->engine != BENCH_LIBRARY) {
+        row->form = LA_AUTO;
+        row->layout = row->engine == BENCH_FOUR_SWEEP ? LA_VK : LA_KV;
+    }
+    if (row->decay == BENCH_USUAL) row->decay = bench_usual_decay(row);
     if (row->decay == BENCH_NONE) row->strong = 0;
     if (row->variant != LA_FAVOR) row->features = 0;
-    if (row->isa == LA_ISA_AUTO || row->engine == BENCH_OPENBLAS) row->isa = bench_library_isa();
+    if (row->engine == BENCH_OPENBLAS) row->isa = LA_ISA_AUTO; /* it chooses itself */
+    if (row->isa == LA_ISA_AUTO) row->isa = bench_plan(row).isa;
     if (row->engine == BENCH_PLAIN_LOOP)
         row->isa = LA_ISA_SCALAR; /* what the compiler makes of it */
-    if (!library) {
-        row->form = LA_AUTO;
-        row->layout = LA_KV;
-    }
     if (row->engine == BENCH_OPENBLAS && !row->chunk) row->chunk = 64;
     if (row->engine != BENCH_OPENBLAS && row->form != LA_CHUNKWISE) row->chunk = 0;
 }
@@ -162,6 +167,7 @@ static bench_row make_row(const int64_t value[AXES]) {
     row.layout = (int)value[AXIS_LAYOUT];
     row.decay = (int)value[AXIS_DECAY];
     row.strong = (int)value[AXIS_GATES];
+    row.stateless = (int)value[AXIS_STATE];
     row.batch = value[AXIS_BATCH];
     row.tokens = value[AXIS_TOKENS];
     row.heads = H;
@@ -187,9 +193,9 @@ static int was_named(const bench_options *asked, const bench_row *row) {
 
 static int is_available(const bench_row *row) {
     const int64_t H = row->heads, Hq = row->q_heads;
-    if (row->engine == BENCH_LIBRARY) return bench_library_workspace(row) != 0;
+    if (row->engine == BENCH_LIBRARY) return bench_workspace(row) != 0;
     return H % row->k_heads == 0 && (H % Hq == 0 || Hq % H == 0) && la_isa_available(row->isa) &&
-           bench_baseline_workspace(row) != 0;
+           bench_workspace(row) != 0;
 }
 
 /* null: it is already there */
@@ -206,15 +212,14 @@ static item *new_item(list *l, const char *text) {
     return &l->items[l->count++];
 }
 
-/* Beside a step, which continues a state, baselines stand only if they are named: they start from
- * the empty state. */
+/* Beside a step, which continues a state, softmax stands only if it is named: it has none. */
 static void add_row(list *l, const bench_options *asked, const bench_row *row) {
-    char text[BENCH_TEXT] = "";
     const int named = was_named(asked, row);
+    char text[BENCH_TEXT];
     item *it;
-    bench_row_options(row, text, sizeof text);
+    bench_row_options(row, BENCH_ALL_OPTIONS, text);
     if (l->filtered && regexec(&l->filter, text, 0, NULL, 0) != 0) return;
-    if (row->engine != BENCH_LIBRARY && !named && row->tokens <= BENCH_STEP) return;
+    if (row->engine == BENCH_SOFTMAX && !named && row->tokens <= BENCH_STEP) return;
     it = new_item(l, text);
     if (!it) return;
     it->row = *row;
@@ -236,10 +241,28 @@ static void add_product(list *l, const bench_options *asked, const bench_options
     } while (i >= 0);
 }
 
+/* Unless asked for, only the plain loop computes every variant's rule: that takes its time. */
+static void add_baselines(list *l, const bench_options *asked, const bench_options *o) {
+    const bench_axis *engines = &o->axis[AXIS_BASELINES];
+    const int few =
+        o->mode == MODE_BENCH && !o->plot && !engines->given && !o->axis[AXIS_RULE].given;
+    int i;
+    if (!l->wanted && l->missing) return; /* beside nothing they are not wanted */
+    for (i = 0; i < engines->count; ++i) {
+        bench_options baseline = *o;
+        baseline.axis[AXIS_VARIANT].count = 1;
+        baseline.axis[AXIS_VARIANT].at[0] = BENCH_BASELINE + engines->at[i];
+        if (few && engines->at[i] != BENCH_PLAIN_LOOP)
+            DEFAULT(&baseline, AXIS_RULE, LA_RETNET, LA_GATED_DELTANET);
+        add_product(l, asked, &baseline);
+    }
+}
+
 /* what tells the story beside the chunkwise form of all variants: the recurrent form, decoding */
 static void add_more(list *l, const bench_options *o) {
     bench_options more = *o;
-    if (o->axis[AXIS_VARIANT].given || o->axis[AXIS_FORM].given || o->axis[AXIS_CHUNK].given)
+    if (o->axis[AXIS_VARIANT].given || o->axis[AXIS_FORM].given || o->axis[AXIS_CHUNK].given ||
+        o->plot)
         return;
     DEFAULT(&more, AXIS_VARIANT, LA_RETNET, LA_GATED_DELTANET);
     DEFAULT(&more, AXIS_FORM, LA_RECURRENT);
@@ -248,35 +271,32 @@ static void add_more(list *l, const bench_options *o) {
     DEFAULT(&more, AXIS_TOKENS, 1);
     DEFAULT(&more, AXIS_FORM, LA_AUTO);
     DEFAULT(&more, AXIS_LAYOUT, LA_KV, LA_VK);
+    DEFAULT(&more, AXIS_RULE, LA_RETNET, LA_GATED_DELTANET);
+    DEFAULT(&more, AXIS_BASELINES, BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP);
     add_product(l, o, &more);
+    add_baselines(l, o, &more);
 }
 
-/* Unless asked for, only the plain loop computes every variant's rule: that takes its time. */
-static void add_baselines(list *l, const bench_options *o) {
-    const bench_axis *engines = &o->axis[AXIS_BASELINES], *rules = &o->axis[AXIS_RULE];
-    const int few = o->mode == MODE_BENCH && !engines->given && !rules->given;
-    int i;
-    for (i = 0; i < engines->count; ++i) {
-        bench_options baseline = *o;
-        baseline.axis[AXIS_VARIANT].count = 1;
-        baseline.axis[AXIS_VARIANT].at[0] = BENCH_BASELINE + engines->at[i];
-        if (few && engines->at[i] != BENCH_PLAIN_LOOP)
-            DEFAULT(&baseline, AXIS_RULE, LA_RETNET, LA_GATED_DELTANET);
-        add_product(l, o, &baseline);
-    }
-}
-
-/* the rules of baselines: what they are compared to */
-static void default_rules(bench_options *o) {
-    const bench_axis *variant = &o->axis[AXIS_VARIANT];
-    int64_t rules[BENCH_VALUES];
-    int i, count = 0;
-    for (i = 0; i < variant->count; ++i)
-        if (variant->at[i] < BENCH_BASELINE) rules[count++] = variant->at[i];
-    if (count)
-        bench_default(o, AXIS_RULE, count, rules);
-    else
-        DEFAULT(o, AXIS_RULE, LA_RETNET, LA_GATED_DELTANET);
+/* states that fill the buffers of L2, L3 and memory: of 32 heads, or as many as there is room for,
+ * and as many sequences */
+static void add_levels(list *l, const bench_options *o, const bench_machine *machine) {
+    const bench_axis *dims = &o->axis[AXIS_DIMS], *asked = &o->axis[AXIS_HEADS];
+    int i, level;
+    for (i = 0; i < dims->count; ++i)
+        for (level = 1; level < BENCH_LEVELS; ++level) {
+            const int64_t size = (dims->at[i] / BENCH_WIDTH) * (dims->at[i] % BENCH_WIDTH);
+            const int64_t states = (int64_t)machine->level_bytes[level] / (4 * size);
+            int64_t heads = asked->given ? asked->at[0] : states < 32 ? states : 32, batch;
+            bench_options at = *o;
+            if (heads < 1) heads = 1;
+            batch = states < heads ? 1 : states / heads;
+            at.axis[AXIS_DIMS].count = 1;
+            at.axis[AXIS_DIMS].at[0] = dims->at[i];
+            bench_default(&at, AXIS_HEADS, 1, &heads);
+            bench_default(&at, AXIS_BATCH, 1, &batch);
+            add_product(l, o, &at);
+            add_baselines(l, o, &at);
+        }
 }
 
 /* rows of a contest one after the other, else in the order that they came */
@@ -306,10 +326,13 @@ int bench_collect(bench_row **rows, bench_options *o, const bench_machine *machi
     l->filtered = o->filter != NULL;
     if (o->filter && regcomp(&l->filter, o->filter, REG_EXTENDED | REG_NOSUB) != 0)
         bench_fail(2, "--filter: \"%s\" is no regular expression", o->filter);
-    default_rules(o);
-    add_product(l, o, o);
-    if (o->mode == MODE_BENCH) add_more(l, o);
-    if (l->wanted || !l->missing) add_baselines(l, o); /* beside nothing they are not wanted */
+    if (o->mode == MODE_DECODE) {
+        add_levels(l, o, machine);
+    } else {
+        add_product(l, o, o);
+        if (o->mode == MODE_BENCH) add_more(l, o);
+        add_baselines(l, o, o);
+    }
     if (l->filtered) regfree(&l->filter);
     say_missing(l);
     *rows = bench_allocate((size_t)l->wanted * sizeof **rows);

@@ -1,13 +1,4 @@
-/* Causal softmax attention of one head, for one instruction set; softmax.c includes this once for
- * each, with
- *
- *     NAME(x)         the pass' own name for x
- *     TARGET          attribute of its functions
- *     LANES, ROWS     floats of a register, rows of a tile
- *     FMA(x, y, z)    x y + z of registers
- *     MAX, MIN(x, y)  of registers; where one lane is NaN, y's
- *     LOW, HIGH(x, y) x0 y0 x1 y1 and x2 y2 x3 y3 of every four lanes
- *     QUADS(p, s)     a register of four floats each from p, p + s, p + 2 s ..
+/* Causal softmax attention of one head: a kernel for passes.h.
  *
  *     o_i = sum over j <= i of p_ij v_j,  p_ij = exp(scale q_i . k_j) / (the sum of these over j)
  *
@@ -54,7 +45,6 @@
 #define exponentials  NAME(exponentials)
 #define values        NAME(values)
 #define query_head    NAME(query_head)
-#define INLINE        TARGET static inline __attribute__((always_inline))
 #define W             (2 * LANES)
 
 /* ---- vectors --------------------------------------------------------------------------------- */
@@ -172,11 +162,8 @@ TARGET static void pack_values(const head *h) {
 TARGET static void load_queries(const head *h, const float *q, int64_t count, int64_t rows) {
     float *to = h->Q;
     int64_t i, j;
-    for (i = 0; i < count; ++i, to += h->dk, q += h->q_stride) {
-        for (j = 0; j + LANES <= h->dk; j += LANES)
-            *(floats *)(void *)(to + j) = *(const floats *)(const void *)(q + j) * h->scale;
-        for (; j < h->dk; ++j) to[j] = q[j] * h->scale;
-    }
+    for (i = 0; i < count; ++i, to += h->dk, q += h->q_stride)
+        for (j = 0; j < h->dk; ++j) to[j] = q[j] * h->scale;
     memset(to, 0, (size_t)((rows - count) * h->dk) * sizeof *to);
 }
 
@@ -197,9 +184,13 @@ TARGET static void store_outputs(const head *h, float *out, int64_t count) {
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* f(n) for each row of a tile; the sums are variables, as compilers keep arrays in memory */
-#if ROWS == 8
+#undef ROWS
+#undef EACH_ROW
+#if LANES == 16 /* there are 32 registers */
+#define ROWS        8
 #define EACH_ROW(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
 #else
+#define ROWS        6
 #define EACH_ROW(f) f(0) f(1) f(2) f(3) f(4) f(5)
 #endif
 
@@ -344,40 +335,4 @@ TARGET static void NAME(attend)(const head *h) {
     for (i = 0; i < h->queries; ++i) query_head(h, h->q + i * h->dk, h->out + i * h->dv);
 }
 
-#undef floats
-#undef ints
-#undef vector
-#undef set
-#undef load
-#undef store
-#undef fma1
-#undef exp2_of
-#undef largest
-#undef total
-#undef columns4
-#undef pack_panel
-#undef pack_keys
-#undef pack_values
-#undef load_queries
-#undef store_outputs
-#undef score_tile
-#undef value_tile
-#undef scores
-#undef row_maximum
-#undef row_exp
-#undef exponentials
-#undef values
-#undef query_head
-#undef INLINE
-#undef W
-#undef EACH_ROW
-#undef NAME
-#undef TARGET
-#undef LANES
-#undef ROWS
-#undef FMA
-#undef MAX
-#undef MIN
-#undef LOW
-#undef HIGH
-#undef QUADS
+static const kernel NAME(kernel) = {NAME(attend), LANES, ROWS};

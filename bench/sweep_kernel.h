@@ -1,17 +1,10 @@
-/* The recurrence in sweeps over a state [dv][dk], for one instruction set; baselines.c includes
- * this once for each, with
- *
- *     NAME(x)         the pass' own name for x
- *     TARGET          attribute of its functions
- *     LANES           floats of a register
- *     FMA(x, y, z)    x y + z of registers */
+/* The recurrence in sweeps over a state [dv][dk]: a kernel for passes.h. */
 
 #define floats   NAME(floats)
 #define multiply NAME(multiply)
 #define add      NAME(add)
 #define dot      NAME(dot)
 #define token    NAME(token)
-#define INLINE   TARGET static inline __attribute__((always_inline))
 
 typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
@@ -53,11 +46,11 @@ INLINE float dot(const float *x, const float *y, int64_t n) {
     return sum;
 }
 
-/* the scratch: S [dv][dk], u [dv], alpha [dk] */
-TARGET static void token(const head *s, int64_t t) {
+/* the scratch: u [dv], alpha [dk] */
+TARGET static void token(const unit *s, int64_t t) {
     const int64_t dk = s->row->dim_k, dv = s->row->dim_v;
     const int is_delta = bench_is_delta(s->row);
-    float *S = s->work, *u = S + dk * dv, *alpha = u + dv, *o = output(s, t);
+    float *S = s->state, *u = s->work, *alpha = u + dv, *o = output(s, t);
     const float *k = key(s, t), *v = value(s, t), *q = query(s, t), scale = bench_scale(s->row);
     int64_t i, j;
     if (decays(s, t, alpha, dk))
@@ -68,19 +61,8 @@ TARGET static void token(const head *s, int64_t t) {
         for (j = 0; j < dv; ++j) o[j] = scale * dot(S + j * dk, q, dk);
 }
 
-TARGET static void NAME(sweep_head)(const head *s) {
+TARGET static void NAME(sweep_unit)(const unit *s) {
     int64_t t;
-    memset(s->work, 0, (size_t)(s->row->dim_k * s->row->dim_v) * sizeof *s->work);
+    begin(s);
     for (t = 0; t < s->row->tokens; ++t) token(s, t);
 }
-
-#undef floats
-#undef multiply
-#undef add
-#undef dot
-#undef token
-#undef INLINE
-#undef NAME
-#undef TARGET
-#undef LANES
-#undef FMA

@@ -134,6 +134,12 @@
  * sequences may write one slot, and in one pool none may read what another writes (beyond 4096
  * sequences that are not in ascending order, this is not checked).
  *
+ * SNAPSHOTS, for callers who verify W draft tokens and keep j of them: the recurrent form leaves in
+ * snapshots [B][snapshot_count = W + 1] the states before each of the last W tokens and after them:
+ * snapshot j is the one that continues with j of them accepted, and not a bit differs from a call
+ * that had only those. (A sequence of fewer than W tokens fills its last ones.) la_state_save and
+ * la_state_load keep states as bytes, la_state_reset empties them.
+ *
  * FORMS all compute the same; results agree to rounding, and any form continues any other.
  *
  *     LA_RECURRENT    token by token, the state in place; splitting a sequence over calls changes
@@ -185,6 +191,11 @@
  *     alignment or what the buffers held before. (LA_AUTO and chunk = 0 may look at T.)
  *   - Decay per channel with chunk = 0: what a channel keeps over two tokens counts as 0 below
  *     e^-87, which only a state of 1e20 and more would notice; no other form does that.
+ *   - Numbers of a state below 1.2e-38 may count as 0, so that none lingers where arithmetic is
+ *     slow. They do under gates > -0.7, at tokens that write next to nothing,
+ *     |k| |v| < 1e-37.
+ *   - Delta rules with one key over and over and beta |k|^2 next to 2 reflect the state at it, and
+ *     with it the rounding of k . k: c is at least 5e-7 T there.
  *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
  *     sequence), and nothing else. An infinite entry of the state may become NaN.
  *   - A state that cancels to far less than its terms has their error, not its own.
@@ -231,24 +242,25 @@ extern "C" {
 /* What a call answers. 0 is success; an error means that nothing at all was written. */
 typedef enum la_status {
     LA_OK = 0,
-    LA_E_NULL = -1,        /* a required pointer is null                                        */
-    LA_E_STRUCT = -2,      /* struct_size is not this version's: use the initialiser            */
-    LA_E_VARIANT = -3,     /* no such variant, or no such axis                                  */
-    LA_E_SIZE = -4,        /* a size is negative, zero where it may not be, or absurd           */
-    LA_E_OVERFLOW = -5,    /* sizes or strides whose product does not fit the address space     */
-    LA_E_HEADS = -6,       /* head counts that do not divide                                    */
-    LA_E_SHAPE = -7,       /* a view's width does not fit the layer                             */
-    LA_E_VALUE = -8,       /* a setting is out of its range: scale NaN, eps < 0, unknown choice */
-    LA_E_TYPE = -9,        /* an element type that is not supported                             */
-    LA_E_FORM = -10,       /* no such form                                                      */
-    LA_E_CHUNK = -11,      /* chunk is outside 0 .. 1024                                        */
-    LA_E_ISA = -12,        /* an instruction set that this build or this machine lacks          */
-    LA_E_DECAY = -13,      /* this variant needs log_decay                                      */
-    LA_E_OVERLAP = -14,    /* an output overlaps an input, another output or itself             */
-    LA_E_WORKSPACE = -15,  /* the workspace is shorter than la_workspace_size                   */
-    LA_E_THREADS = -16,    /* thread_index is outside 0 .. thread_count - 1                     */
-    LA_E_DIRECTION = -17,  /* this layer exists only causally                                   */
-    LA_E_UNSUPPORTED = -18 /* part of the interface, but not of this version                    */
+    LA_E_NULL = -1,         /* a required pointer is null                                        */
+    LA_E_STRUCT = -2,       /* struct_size is not this version's: use the initialiser            */
+    LA_E_VARIANT = -3,      /* no such variant, or no such axis                                  */
+    LA_E_SIZE = -4,         /* a size is negative, zero where it may not be, or absurd           */
+    LA_E_OVERFLOW = -5,     /* sizes or strides whose product does not fit the address space     */
+    LA_E_HEADS = -6,        /* head counts that do not divide                                    */
+    LA_E_SHAPE = -7,        /* a view's width does not fit the layer                             */
+    LA_E_VALUE = -8,        /* a setting is out of its range: scale NaN, eps < 0, unknown choice */
+    LA_E_TYPE = -9,         /* an element type that is not supported                             */
+    LA_E_FORM = -10,        /* no such form                                                      */
+    LA_E_CHUNK = -11,       /* chunk is outside 0 .. 1024                                        */
+    LA_E_ISA = -12,         /* an instruction set that this build or this machine lacks          */
+    LA_E_DECAY = -13,       /* this variant needs log_decay                                      */
+    LA_E_OVERLAP = -14,     /* an output overlaps an input, another output or itself             */
+    LA_E_WORKSPACE = -15,   /* the workspace is shorter than la_workspace_size                   */
+    LA_E_THREADS = -16,     /* thread_index is outside 0 .. thread_count - 1                     */
+    LA_E_DIRECTION = -17,   /* this layer exists only causally                                   */
+    LA_E_UNSUPPORTED = -18, /* part of the interface, but not of this version                   */
+    LA_E_BLOB = -19         /* not a saved state, cut short, or one of another layer            */
 } la_status;
 
 /* The presets: each is one setting of the axes below. */
@@ -335,6 +347,8 @@ typedef struct la_call {
     const int64_t *positions;                  /* [B]: of the first token, cosFormer; null: 0 */
     const int64_t *offsets;                    /* [B + 1]: sequences in one packed token axis */
     const int64_t *slots_in, *slots_out;       /* [B]: which state of a pool; negative: none */
+    float *snapshots;                          /* recurrent form: states along the way, or null */
+    int64_t snapshot_count;                    /* for each sequence, la_state_floats apart */
     void *workspace;
     size_t workspace_size;
 } la_call;
@@ -396,6 +410,19 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
 LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from_layout,
                                   const float *from, int to_layout, float *to);
 
+/* `count` packed states emptied, whatever they held: by clearing, since 0 * NaN is NaN. */
+LA_DEF la_status la_state_reset(const la_layer *layer, int64_t count, float *states);
+
+/* `count` packed states to bytes and back, the same on every machine: 64 bytes that say what they
+ * are (magic, version, rule, sizes, layout), then the floats, all little-endian. A blob that is
+ * anything else, of another layer, or short, is LA_E_BLOB, and nothing is written; so is a buffer
+ * of less than la_state_blob_size bytes. That is 0 where la_check would refuse the layer. */
+LA_DEF size_t la_state_blob_size(const la_layer *layer, int64_t count);
+LA_DEF la_status la_state_save(const la_layer *layer, int64_t count, const float *states,
+                               void *blob, size_t size);
+LA_DEF la_status la_state_load(const la_layer *layer, int64_t count, const void *blob, size_t size,
+                               float *states);
+
 /* RetNet's gates: log_decay[h] = ln(1 - 2^(-5-h)), eq. 8 of 2307.08621. */
 LA_DEF la_status la_retnet_log_decay(float *log_decay, int64_t heads);
 
@@ -451,7 +478,15 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
     (defined(__x86_64__) || defined(__i386__)) && !defined(__MINGW32__)
 #define LAI_HAS_AVX2 1
 #include <cpuid.h>
+#if !defined(__clang__) /* gcc 12 warns of its own AVX-512 header */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#if !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #else
 #define LAI_HAS_AVX2 0
 #endif
@@ -549,6 +584,7 @@ static const struct {
     {LA_E_THREADS, "thread_index is outside 0 .. thread_count - 1"},
     {LA_E_DIRECTION, "this layer exists only causally"},
     {LA_E_UNSUPPORTED, "part of the interface, but not of this version"},
+    {LA_E_BLOB, "not a saved state, cut short, or one of another layer"},
 };
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -801,6 +837,9 @@ static void lai_check_options(lai_check *c, const la_layer *layer, const la_call
     lai_fail(c, call->key_lengths && !layer->bidirectional, LA_E_UNSUPPORTED, "key_lengths");
     lai_fail(c, lai_muladd(lai_muladd(call->batch, layer->heads, 0), layer->dim_v, 0) < 0,
              LA_E_OVERFLOW, "batch");
+    lai_fail(c, call->snapshots && (call->form != LA_RECURRENT || layer->bidirectional), LA_E_FORM,
+             "snapshots");
+    lai_check_size(c, call->snapshot_count, 0, LAI_MAX_COUNT, "snapshot_count");
     lai_fail(c, call->offsets && call->lengths, LA_E_VALUE, "lengths");
     lai_fail(c, call->offsets && call->keys != call->tokens, LA_E_SIZE, "keys");
     lai_fail(c, call->offsets && call->key_lengths, LA_E_VALUE, "key_lengths");
@@ -870,11 +909,11 @@ static void lai_check_slots(lai_check *c, const la_call *call) {
         }
 }
 
-enum { LAI_INPUTS = 13, LAI_OUTPUTS = 3 };
+enum { LAI_INPUTS = 13, LAI_OUTPUTS = 4 };
 
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
                                const lai_range out[LAI_OUTPUTS]) {
-    static const char *const names[LAI_OUTPUTS] = {"out", "state_out", "workspace"};
+    static const char *const names[LAI_OUTPUTS] = {"out", "state_out", "workspace", "snapshots"};
     const int in_place = call->state_in == call->state_out &&
                          (call->batch == 1 || call->state_in_stride == call->state_out_stride);
     int i, j;
@@ -893,6 +932,18 @@ static lai_range lai_list(const int64_t *list, int64_t count) {
         r.end = r.begin + (uintptr_t)count * sizeof *list;
     }
     return r;
+}
+
+static lai_range lai_check_snapshots(lai_check *c, const la_layer *layer, const la_call *call) {
+    const int64_t floats = layer->heads * lai_head_floats(layer);
+    const int64_t counts[3] = {call->batch, call->snapshot_count, 1};
+    const lai_range none = {0, 0};
+    int64_t strides[3] = {0, 0, 0};
+    if (!call->snapshots) return none;
+    strides[0] = lai_muladd(floats, call->snapshot_count, 0);
+    strides[1] = floats;
+    if (lai_fail(c, strides[0] < 0, LA_E_OVERFLOW, "snapshots")) return none;
+    return lai_span(c, call->snapshots, counts, strides, floats, "snapshots");
 }
 
 static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call *call,
@@ -930,6 +981,7 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
     out[1] = lai_check_state(c, layer, batch, call->state_out, call->state_out_stride,
                              call->slots_out, "state_out", "slots_out");
     if (call->slots_in || call->slots_out) lai_check_slots(c, call);
+    out[3] = lai_check_snapshots(c, layer, call);
     lai_fail(c, call->state_out && call->batch > 1 && lai_abs(call->state_out_stride) < floats,
              LA_E_OVERLAP, "state_out");
     lai_fail(c,
@@ -1060,7 +1112,9 @@ typedef struct lai_head {
     int64_t out_step, out_next;
     const float *state_in; /* S, then z and the maximum where the layer has them; or null */
     float *state_out;      /* the same; or null                                           */
-    int64_t tokens, keys;  /* of queries, of keys: differ only if bidirectional           */
+    float *snapshots;      /* of the last tokens: `count` states, `step` apart; or null   */
+    int64_t snapshot_count, snapshot_step;
+    int64_t tokens, keys; /* of queries, of keys: differ only if bidirectional           */
     int64_t dim_k, dim_v;
     int64_t features;       /* r: rows of the state                                        */
     int64_t first, columns; /* the block of value columns                                  */
@@ -1087,6 +1141,7 @@ enum { LAI_STAY = 0, LAI_STEP, LAI_SCALE, LAI_MIXED };
 #define LAI_WINDOW 16.0       /* the logarithm of a scale held aside stays within +-16 */
 #define LAI_DEEP   (-80.0)    /* below it, exp of a gate as one float is denormal, or 0 too early */
 #define LAI_FORGET (-60.0)    /* what a chunk may forget before it is folded into the state */
+#define LAI_WEAK   (-0.7f)    /* gates above it act as x + x expm1(g): what they leave is > x / 2 */
 #define LAI_NEVER  (-1000.0f) /* exp of it is 0; sums of it stay finite */
 
 static float lai_from_bits(uint32_t bits) {
@@ -1099,6 +1154,7 @@ static float lai_from_bits(uint32_t bits) {
  * the result is 1: exp is to be applied twice. */
 static int lai_split(double g, float *x, float *lo) {
     const int deep = g < LAI_DEEP && g > 3.0 * LAI_DEEP; /* below that it is 0 for any state */
+    if (g < (double)LAI_NEVER) g = (double)LAI_NEVER;
     if (deep) g *= 0.5;
     *x = (float)g;
     *lo = fabsf(*x) < 200.0f ? (float)(g - (double)*x) : 0.0f;
@@ -1110,7 +1166,7 @@ static int lai_split(double g, float *x, float *lo) {
 static float lai_inverse(const lai_head *h, float denominator, double shift) {
     double d = (double)denominator, eps;
     if (!(h->layer->eps > 0.0f) && denominator >= 1e-37f) return 1.0f / denominator; /* usual */
-    eps = h->layer->eps > 0.0f ? (double)h->layer->eps * exp(-shift) : 0.0;
+    eps = h->layer->eps > 0.0f ? (double)h->layer->eps * exp(shift < -600.0 ? 600.0 : -shift) : 0.0;
     if (h->layer->eps_mode == LA_EPS_ADD)
         d += eps;
     else
@@ -1263,6 +1319,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_exp_low           LAI_NAME(exp_low)
 #define lai_exp_n             LAI_NAME(exp_n)
 #define lai_decay             LAI_NAME(decay)
+#define lai_flush             LAI_NAME(flush)
 #define lai_read              LAI_NAME(read)
 #define lai_tile6             LAI_NAME(tile6)
 #define lai_tile_set          LAI_NAME(tile_set)
@@ -1285,6 +1342,8 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_look_pair         LAI_NAME(look_pair)
 #define lai_look              LAI_NAME(look)
 #define lai_pair_passes       LAI_NAME(pair_passes)
+#define lai_largest           LAI_NAME(largest)
+#define lai_square            LAI_NAME(square)
 #define lai_inverse_norm      LAI_NAME(inverse_norm)
 #define lai_mapped            LAI_NAME(mapped)
 #define lai_stream            LAI_NAME(stream)
@@ -1298,8 +1357,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_project_row       LAI_NAME(project_row)
 #define lai_pack_projection   LAI_NAME(pack_projection)
 #define lai_favor_relu        LAI_NAME(favor_relu)
-#define lai_largest           LAI_NAME(largest)
-#define lai_square            LAI_NAME(square)
 #define lai_favor_exp         LAI_NAME(favor_exp)
 #define lai_scratch_floats    LAI_NAME(scratch_floats)
 #define lai_map_row           LAI_NAME(map_row)
@@ -1356,6 +1413,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_decay_row         LAI_NAME(decay_row)
 #define lai_decay_rows        LAI_NAME(decay_rows)
 #define lai_decay_all         LAI_NAME(decay_all)
+#define lai_is_silent         LAI_NAME(is_silent)
 #define lai_token             LAI_NAME(token)
 #define lai_from              LAI_NAME(from)
 #define lai_token_row         LAI_NAME(token_row)
@@ -1382,10 +1440,12 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_state_block       LAI_NAME(state_block)
 #define lai_begin_state       LAI_NAME(begin_state)
 #define lai_decay_state       LAI_NAME(decay_state)
+#define lai_flush_state       LAI_NAME(flush_state)
 #define lai_token_factors     LAI_NAME(token_factors)
 #define lai_tokens            LAI_NAME(tokens)
 #define lai_begin_tokens      LAI_NAME(begin_tokens)
 #define lai_run_token         LAI_NAME(run_token)
+#define lai_take_snapshot     LAI_NAME(take_snapshot)
 #define lai_run_recurrent     LAI_NAME(run_recurrent)
 #define lai_chunk             LAI_NAME(chunk)
 #define lai_tile              LAI_NAME(tile)
@@ -1922,6 +1982,15 @@ LAI_INLINE lai_v lai_decay(lai_v x, lai_v gate, lai_v step) {
     return lai_fma(x, gate, lai_keep(x, step));
 }
 
+/* x, or 0 instead of a denormal number where `value` is that of a weak gate, expm1(g) < 0: a state
+ * that nobody writes decays into these, which are slow on many machines, and rounding would keep it
+ * there for ever. NaN stays. */
+LAI_INLINE lai_v lai_flush(lai_v x, lai_v value) {
+    const lai_v size = lai_max(x, lai_sub(lai_zero(), x)), weak = lai_greater(lai_zero(), value);
+    const lai_v normal = lai_keep(x, lai_not_less(size, lai_set(1.17549435e-38f)));
+    return lai_add(lai_keep(normal, weak), lai_sub(x, lai_keep(x, weak)));
+}
+
 /* y = sum over i < n of c[i] M[i], rows of `cols` <= 16 columns, `stride` apart; four sums hide the
  * latency of the multiply-add */
 LAI_INLINE lai_v lai_read(const float *M, int64_t stride, int64_t cols, const float *c, int64_t n) {
@@ -2127,15 +2196,47 @@ static const lai_pair_pass lai_pair_passes[2][4] = {
 
 /* ---- feature maps: y = f(x) for `count` rows, y_step apart ----------------------------------- */
 
-/* 1 / the length of x, or 1 where off. A sum of squares outside float's range is taken again in
- * double; a row of zeros stays zero. */
+/* the largest of y[j], or of |y[j]| */
+static float lai_largest(const float *y, int64_t n, int absolute) {
+    lai_v most = lai_set(-HUGE_VALF);
+    float lanes[16], top = -HUGE_VALF;
+    int64_t j;
+    for (j = 0; j + 16 <= n; j += 16) {
+        const lai_v v = lai_load(y + j);
+        most = lai_max(most, v);
+        if (absolute) most = lai_max(most, lai_sub(lai_zero(), v));
+    }
+    for (; j < n; ++j) top = LAI_MAX(top, absolute ? fabsf(y[j]) : y[j]);
+    LAI_R_STORE(lanes, LAI_FOLD(LAI_R_MAX, most));
+    for (j = 0; j < LAI_LANES; ++j) top = LAI_MAX(top, lanes[j]);
+    return top;
+}
+
+/* |x|^2, the lanes' sums added in double; all in double where squares are outside float's range */
+static double lai_square(const float *x, int64_t n) {
+    lai_v sum = lai_zero();
+    double even = 0.0, odd = 0.0;
+    const float most = lai_largest(x, n, 1);
+    float lanes[16];
+    int64_t i;
+    if (!(most > 1e-15f && most < 1e15f)) {
+        for (i = 0; i < n; ++i) even = fma((double)x[i], (double)x[i], even);
+        return even;
+    }
+    for (i = 0; i < n; i += 16) {
+        const lai_v v = lai_load_n(x + i, n - i);
+        sum = lai_fma(v, v, sum);
+    }
+    LAI_R_STORE(lanes, LAI_FOLD(LAI_R_ADD, sum));
+    for (i = 0; i < LAI_LANES; i += 2) even += (double)lanes[i], odd += (double)lanes[i + 1];
+    return even + odd;
+}
+
+/* 1 / the length of x, or 1 where off; a row of zeros stays zero. */
 static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
     double square;
-    int64_t i;
     if (mode == LA_L2_OFF) return 1.0f;
-    square = (double)lai_dot(x, x, n);
-    if (!(square > 1e-30 && square < 1e30))
-        for (square = 0.0, i = 0; i < n; ++i) square = fma((double)x[i], (double)x[i], square);
+    square = lai_square(x, n);
     if (mode == LA_L2_SUM)
         square = sqrt(square + (double)eps);
     else
@@ -2264,37 +2365,6 @@ static void lai_favor_relu(const lai_head *h, float *y, float norm) {
         lai_store_n(y + j,
                     lai_add(lai_max(lai_zero(), lai_mul(root, lai_load_n(y + j, m - j))), eps),
                     m - j);
-}
-
-/* the largest of y[j], or of |y[j]| */
-static float lai_largest(const float *y, int64_t n, int absolute) {
-    lai_v most = lai_set(-HUGE_VALF);
-    float lanes[16], top = -HUGE_VALF;
-    int64_t j;
-    for (j = 0; j + 16 <= n; j += 16) {
-        const lai_v v = lai_load(y + j);
-        most = lai_max(most, v);
-        if (absolute) most = lai_max(most, lai_sub(lai_zero(), v));
-    }
-    for (; j < n; ++j) top = LAI_MAX(top, absolute ? fabsf(y[j]) : y[j]);
-    LAI_R_STORE(lanes, LAI_FOLD(LAI_R_MAX, most));
-    for (j = 0; j < LAI_LANES; ++j) top = LAI_MAX(top, lanes[j]);
-    return top;
-}
-
-/* |x|^2, the lanes' sums added in double */
-static double lai_square(const float *x, int64_t n) {
-    lai_v sum = lai_zero();
-    double even = 0.0, odd = 0.0;
-    float lanes[16];
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const lai_v v = lai_load_n(x + i, n - i);
-        sum = lai_fma(v, v, sum);
-    }
-    LAI_R_STORE(lanes, LAI_FOLD(LAI_R_ADD, sum));
-    for (i = 0; i < LAI_LANES; i += 2) even += (double)lanes[i], odd += (double)lanes[i + 1];
-    return even + odd;
 }
 
 /* Exponential features of one row: y has its m projections and gets c (exp(+-w . y - |y|^2 / 2 -
@@ -2693,13 +2763,15 @@ LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
 static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t p) {
     const float *at = h->log_decay.at + 2 * p * h->log_decay.step;
     const int64_t n = h->features, both = 2 * p + 1 < h->keys;
+    const lai_v never = lai_set(LAI_NEVER);
     lai_v most = lai_zero();
     int64_t i;
     for (i = 0; i < n; i += 16) {
-        const lai_v a = lai_add(lai_load(c->sum + i), lai_load_n(at + i, n - i));
+        const lai_v a = lai_add(lai_load(c->sum + i), lai_max(never, lai_load_n(at + i, n - i)));
         most = lai_max(lai_mul(a, a), most); /* NaN does not count */
         if (both) {
-            const lai_v b = lai_add(a, lai_load_n(at + h->log_decay.step + i, n - i));
+            const lai_v b =
+                lai_add(a, lai_max(never, lai_load_n(at + h->log_decay.step + i, n - i)));
             most = lai_max(lai_mul(b, b), most);
         }
     }
@@ -3107,7 +3179,7 @@ typedef struct lai_gate_rows {
 
 /* value and step of 16 rows whose gates are g */
 LAI_INLINE void lai_store_gate(float *value, float *step, lai_v g) {
-    lai_v s, e = lai_exp_parts(g, NULL, &s), on = lai_greater(g, lai_set(-0.5f));
+    lai_v s, e = lai_exp_parts(g, NULL, &s), on = lai_greater(g, lai_set(LAI_WEAK));
     lai_store(value, lai_fma(s, e, lai_add(s, lai_keep(lai_set(-1.0f), on))));
     lai_store(step, on);
 }
@@ -3131,7 +3203,7 @@ static lai_gate_rows lai_gates(const lai_head *h, int64_t t, double shift, float
         const lai_v x = g.all ? lai_load_n(at + i, n - i) : lai_set(one);
         lai_store_gate(room + i, room + rows + i, lai_mul(x, lai_set(1.0f / (float)g.times)));
     }
-    g.mode = one == 0.0f ? LAI_STAY : one / (float)g.times > -0.5f ? LAI_STEP : LAI_SCALE;
+    g.mode = one == 0.0f ? LAI_STAY : one / (float)g.times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
     if (g.all) g.mode = LAI_MIXED;
     return g;
 }
@@ -3151,6 +3223,12 @@ LAI_INLINE lai_v lai_decay_rows(lai_v x, const lai_gate_rows *g, int64_t i) {
 static void lai_decay_all(float *x, const lai_gate_rows *g, int64_t rows) {
     int64_t i;
     for (i = 0; i < rows; i += 16) lai_store(x + i, lai_decay_rows(lai_load(x + i), g, i));
+}
+
+/* Does a token write next to nothing? Then what it leaves is cleared of denormal numbers. It goes by
+ * the token alone: results do not depend on where a call begins. */
+static int lai_is_silent(const lai_head *h, const float *k, const float *v) {
+    return (double)lai_largest(k, h->features, 1) * (double)lai_largest(v, h->dim_v, 1) < 1e-37;
 }
 
 /* ---- recurrent ----------------------------------------------------------------------------------
@@ -3375,7 +3453,7 @@ static void lai_begin_state(const lai_head *h, float *S) {
     }
 }
 
-/* a gate that acts twice acts once on its own */
+/* the state decayed once on its own, by a gate that acts twice */
 static void lai_decay_state(const lai_head *h, float *S, const lai_gate_rows *g) {
     int64_t runs, length, stride, i, j;
     float *at = lai_state_block(h, S, &runs, &length, &stride);
@@ -3385,6 +3463,19 @@ static void lai_decay_state(const lai_head *h, float *S, const lai_gate_rows *g)
             lai_store_n(at + j,
                         h->layout == LA_KV ? lai_decay_row(x, g, i) : lai_decay_rows(x, g, j),
                         length - j);
+        }
+}
+
+/* the state without denormal numbers under weak gates */
+static void lai_flush_state(const lai_head *h, float *S, const lai_gate_rows *g) {
+    int64_t runs, length, stride, i, j;
+    float *at = lai_state_block(h, S, &runs, &length, &stride);
+    for (i = 0; i < runs; ++i, at += stride)
+        for (j = 0; j < length; j += 16) {
+            const lai_v value = h->layout == LA_KV ? lai_set(g->value[i * g->all])
+                                                   : lai_load(g->value + j * g->all);
+            const lai_v x = lai_load_n(at + j, length - j);
+            lai_store_n(at + j, lai_flush(x, value), length - j);
         }
 }
 
@@ -3448,6 +3539,12 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
         lai_decay_state(h, c->S, &x.gate);
         lai_decay_all(c->z, &x.gate, rows);
     }
+    if (lai_is_silent(h, x.k, h->v.at + t * h->v.step)) {
+        lai_flush_state(h, c->S, &x.gate);
+        for (j = 0; h->normalised && j < rows; j += 16)
+            lai_store(c->z + j,
+                      lai_flush(lai_load(c->z + j), lai_load(x.gate.value + j * x.gate.all)));
+    }
     lai_token_factors(h, y, &x, i, c->z, c->factor);
     if (h->layout == LA_VK)
         lai_token_vk(h, &x, c->S);
@@ -3455,16 +3552,34 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
         lai_token_kv(h, &x, c->S);
 }
 
+/* the state after t tokens, if it is one of the last that are asked for; S may be the caller's */
+static void lai_take_snapshot(const lai_head *h, const lai_tokens *c, int64_t t, float maximum) {
+    const int64_t place = t - h->keys + h->snapshot_count - 1, n = h->features;
+    int64_t runs, length, stride, i;
+    float *S, *to;
+    if (place < 0 || place >= h->snapshot_count) return;
+    to = h->snapshots + place * h->snapshot_step;
+    S = lai_state_block(h, c->S, &runs, &length, &stride);
+    for (i = 0; i < runs; ++i)
+        memcpy(to + (S - c->S) + i * stride, S + i * stride, (size_t)length * sizeof *to);
+    if (h->normalised) memcpy(to + n * h->dim_v, c->z, (size_t)n * sizeof *to);
+    if (lai_has_maximum(h->layer)) to[n * h->dim_v + n] = maximum;
+}
+
 LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
     lai_tokens c;
     lai_mapped y;
     int64_t t, i, count;
     lai_begin_tokens(h, &c);
+    lai_take_snapshot(h, &c, 0, c.stream.maximum);
     for (t = 0; t < h->keys; t += count) {
         const float before = c.stream.maximum;
         count = LAI_MIN(LAI_TOKENS, h->keys - t);
         lai_map(h, &c.stream, t, count, 1, 1, &y);
-        for (i = 0; i < count; ++i) lai_run_token(h, &c, &y, t + i, i, before);
+        for (i = 0; i < count; ++i) {
+            lai_run_token(h, &c, &y, t + i, i, before);
+            lai_take_snapshot(h, &c, t + i + 1, lai_has_maximum(h->layer) ? y.k_max[i] : 0.0f);
+        }
     }
     lai_store_z(h, c.z, &c.stream);
 }
@@ -3497,6 +3612,7 @@ typedef struct lai_chunk {
     int64_t rows, size, length; /* of a feature vector, a chunk and a row of scores */
     int64_t count, streams;     /* tokens so far; what reads S0: a delta rule's key, the queries */
     int gated, empty;           /* empty: S0 is 0 */
+    int silent, weak;           /* the last token wrote next to nothing; the first gate's, > -0.7 */
 } lai_chunk;
 
 /* up to six tokens: their features, gates as lai_store_gate has them, and decays of S0 */
@@ -3534,8 +3650,14 @@ static void lai_decay_chunk(const lai_head *h, lai_chunk *c, const lai_gate_rows
 /* the gate of a chunk's first token, which is part of S0 */
 static void lai_open_chunk(const lai_head *h, lai_chunk *c, int64_t t, double shift) {
     const lai_gate_rows g = lai_gates(h, t, shift, c->gates);
+    const float *at = h->log_decay.at + t * h->log_decay.step;
     int64_t i;
     lai_decay_chunk(h, c, &g);
+    c->weak = 1;
+    for (i = 0; i == 0 || (g.all && i < h->features); ++i) {
+        const double gate = (double)at[i] + shift;
+        c->weak = c->weak && gate > (double)LAI_WEAK && gate < 0.0;
+    }
     for (i = 0; c->empty && i < h->features; ++i) /* a NaN gate makes something of nothing */
         c->empty = c->panels[16 * i] == 0.0f;
     memset(c->sum, 0, (size_t)c->rows * sizeof *c->sum);
@@ -3558,7 +3680,7 @@ static lai_gate_rows lai_chunk_gate(const lai_head *h, lai_chunk *c) {
                                ? lai_load(c->rest + i)
                                : lai_set((float)(c->log_gamma - (double)(float)c->log_gamma));
         lai_v p, e = lai_exp_parts(sum, &rest, &p);
-        const lai_v on = lai_greater(sum, lai_set(-0.5f));
+        const lai_v on = lai_greater(sum, lai_set(LAI_WEAK));
         lai_store(c->gates + i, lai_fma(p, e, lai_add(p, lai_keep(lai_set(-1.0f), on))));
         lai_store(c->gates + c->rows + i, on);
     }
@@ -3598,6 +3720,14 @@ LAI_NOINLINE void lai_close_chunk(const lai_head *h, lai_chunk *c) {
         for (i = 0; i < c->rows; i += 16)
             lai_store(c->z + i, lai_fma1(narrow ? c->decay[s] : 1.0f,
                                          lai_load(c->kappa + s * c->rows + i), lai_load(c->z + i)));
+    if (c->silent && (c->count > 1 || c->weak))
+        for (column = h->first; column < h->first + h->columns; column += 16) {
+            float *S = lai_panel(h, c->panels, column);
+            for (i = 0; i < h->features; ++i)
+                lai_store(S + 16 * i,
+                          lai_flush(lai_load(S + 16 * i),
+                                    lai_set(c->count > 1 ? g.value[i * g.all] : -1.0f)));
+        }
     c->count = 0;
     c->empty = 0;
 }
@@ -3841,6 +3971,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->streams = h->delta + h->queries;
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
     c->empty = !h->state_in;
+    c->weak = 1;
     c->count = 0;
     c->log_gamma = 0.0;
     c->panels = at, at += columns * LAI_ROUND4(h->features);
@@ -3857,6 +3988,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->gates = at, at += 6 * rows;
     c->z = at, at += rows;
     memset(c->gates, 0, (size_t)rows * 6 * sizeof *at);
+    memset(c->decay, 0, (size_t)c->length * sizeof *at); /* lanes behind the last token */
     lai_begin_stream(h, &c->stream, at, at + lai_scratch_floats(rows, h->queries, LAI_TILE));
     lai_load_panels(h, c->panels);
     lai_load_z(h, c->z);
@@ -3885,6 +4017,8 @@ LAI_NOINLINE void lai_run_chunks(const lai_head *h) {
             for (column = h->first; column < h->first + h->columns; column += 16)
                 lai_tile_panel(h, &c, &x, column);
             c.count += x.rows;
+            c.silent = lai_is_silent(h, c.kappa + (c.count - 1) * c.rows,
+                                     h->v.at + (t + x.rows - 1) * h->v.step);
         }
         if (x.rows == count) continue;
         if (lai_has_maximum(h->layer)) /* the rest will be mapped again */
@@ -3999,6 +4133,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_exp_low
 #undef lai_exp_n
 #undef lai_decay
+#undef lai_flush
 #undef lai_read
 #undef lai_tile6
 #undef lai_tile_set
@@ -4021,6 +4156,8 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_look_pair
 #undef lai_look
 #undef lai_pair_passes
+#undef lai_largest
+#undef lai_square
 #undef lai_inverse_norm
 #undef lai_mapped
 #undef lai_stream
@@ -4034,8 +4171,6 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_project_row
 #undef lai_pack_projection
 #undef lai_favor_relu
-#undef lai_largest
-#undef lai_square
 #undef lai_favor_exp
 #undef lai_scratch_floats
 #undef lai_map_row
@@ -4092,6 +4227,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_decay_row
 #undef lai_decay_rows
 #undef lai_decay_all
+#undef lai_is_silent
 #undef lai_token
 #undef lai_from
 #undef lai_token_row
@@ -4118,10 +4254,12 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_state_block
 #undef lai_begin_state
 #undef lai_decay_state
+#undef lai_flush_state
 #undef lai_token_factors
 #undef lai_tokens
 #undef lai_begin_tokens
 #undef lai_run_token
+#undef lai_take_snapshot
 #undef lai_run_recurrent
 #undef lai_chunk
 #undef lai_tile
@@ -4258,6 +4396,11 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
         h->state_in = call->state_in + from * call->state_in_stride + state;
     if (call->state_out && to >= 0)
         h->state_out = call->state_out + to * call->state_out_stride + state;
+    h->snapshot_count = call->snapshots ? call->snapshot_count : 0;
+    h->snapshot_step = layer->heads * lai_head_floats(layer);
+    h->snapshots = NULL;
+    if (call->snapshots)
+        h->snapshots = call->snapshots + sequence * h->snapshot_count * h->snapshot_step + state;
     h->projection = NULL; /* other layers may have one lying about */
     if (layer->feature == LA_FEATURE_FAVOR)
         h->projection = layer->projection + head * layer->projection_head_stride;
@@ -4301,7 +4444,7 @@ static void lai_run_units(const la_layer *layer, const la_call *call) {
     for (unit = begin; unit < end; ++unit) {
         const int64_t head = blocks == 1 ? unit : unit / blocks, block = unit - head * blocks;
         lai_point_head(&h, layer, call, head / layer->heads, head % layer->heads);
-        if (h.keys == 0 && h.state_in == h.state_out && !lai_has_maximum(layer) &&
+        if (h.keys == 0 && !h.snapshots && h.state_in == h.state_out && !lai_has_maximum(layer) &&
             !layer->bidirectional)
             continue; /* nothing to hand through */
         h.first = panels * block / blocks * 16;
@@ -4524,6 +4667,89 @@ LA_DEF la_status la_state_convert(const la_layer *layer, int64_t count, int from
     return c.status;
 }
 
+/* what is wrong with `count` packed states at `states` */
+static lai_check lai_check_states(const la_layer *layer, int64_t count, const float *states) {
+    lai_check c = {LA_OK, NULL};
+    int64_t counts[3] = {0, 1, 1}, strides[3] = {0, 0, 0};
+    lai_check_layer(&c, layer);
+    lai_check_size(&c, count, 0, LAI_MAX_COUNT, "count");
+    if (c.status != LA_OK) return c;
+    counts[0] = count;
+    strides[0] = layer->heads * lai_head_floats(layer);
+    lai_span(&c, states, counts, strides, strides[0], "states");
+    return c;
+}
+
+LA_DEF la_status la_state_reset(const la_layer *layer, int64_t count, float *states) {
+    const lai_check c = lai_check_states(layer, count, states);
+    if (c.status == LA_OK && count > 0)
+        memset(states, 0, (size_t)count * la_state_floats(layer) * sizeof *states);
+    return c.status;
+}
+
+enum { LAI_BLOB = 64 }; /* bytes before the floats */
+
+static void lai_put(unsigned char *to, uint64_t x, int bytes) {
+    for (; bytes > 0; --bytes, x >>= 8) *to++ = (unsigned char)(x & 255u);
+}
+
+/* what a blob of these states begins with */
+static void lai_blob_header(const la_layer *layer, int64_t count, unsigned char header[LAI_BLOB]) {
+    memset(header, 0, LAI_BLOB);
+    memcpy(header, "lastate\1", 8); /* with the version of this format */
+    header[8] = (unsigned char)layer->feature;
+    header[9] = (unsigned char)layer->write;
+    header[10] = (unsigned char)layer->normalised;
+    header[11] = (unsigned char)layer->state_layout;
+    header[12] = (unsigned char)lai_has_maximum(layer);
+    lai_put(header + 16, (uint64_t)layer->heads, 8);
+    lai_put(header + 24, (uint64_t)lai_features(layer), 8);
+    lai_put(header + 32, (uint64_t)layer->dim_v, 8);
+    lai_put(header + 40, (uint64_t)count, 8);
+}
+
+LA_DEF size_t la_state_blob_size(const la_layer *layer, int64_t count) {
+    const int64_t floats = (int64_t)la_state_floats(layer), all = lai_muladd(floats, count, 0);
+    if (floats == 0 || all < 0 || all > PTRDIFF_MAX / 8) return 0;
+    return (size_t)all * sizeof(float) + LAI_BLOB;
+}
+
+LA_DEF la_status la_state_save(const la_layer *layer, int64_t count, const float *states,
+                               void *blob, size_t size) {
+    const lai_check c = lai_check_states(layer, count, states);
+    unsigned char *to = (unsigned char *)blob;
+    size_t i, floats;
+    if (c.status != LA_OK) return c.status;
+    if (!blob) return LA_E_NULL;
+    if (size < la_state_blob_size(layer, count)) return LA_E_BLOB;
+    lai_blob_header(layer, count, to);
+    floats = (size_t)count * la_state_floats(layer);
+    for (i = 0; i < floats; ++i) {
+        uint32_t bits;
+        memcpy(&bits, states + i, sizeof bits);
+        lai_put(to + LAI_BLOB + 4 * i, bits, 4);
+    }
+    return LA_OK;
+}
+
+LA_DEF la_status la_state_load(const la_layer *layer, int64_t count, const void *blob, size_t size,
+                               float *states) {
+    const lai_check c = lai_check_states(layer, count, states);
+    const unsigned char *from = (const unsigned char *)blob + LAI_BLOB;
+    unsigned char header[LAI_BLOB];
+    size_t i, floats;
+    if (c.status != LA_OK) return c.status;
+    if (!blob) return LA_E_NULL;
+    if (size < la_state_blob_size(layer, count)) return LA_E_BLOB;
+    lai_blob_header(layer, count, header);
+    if (memcmp(header, blob, sizeof header) != 0) return LA_E_BLOB;
+    floats = (size_t)count * la_state_floats(layer);
+    for (i = 0; i < floats; ++i, from += 4)
+        states[i] = lai_from_bits((uint32_t)from[0] | (uint32_t)from[1] << 8 |
+                                  (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
+    return LA_OK;
+}
+
 LA_DEF la_status la_retnet_log_decay(float *log_decay, int64_t heads) {
     int64_t h;
     if (heads < 0 || heads > LAI_MAX_DIM) return LA_E_SIZE;
@@ -4639,7 +4865,10 @@ LA_DEF la_status la_sigmoid(float *y, const float *x, int64_t count) {
     int64_t i;
     if (count < 0 || count > LAI_MAX_COUNT) return LA_E_SIZE;
     if (count > 0 && (!x || !y)) return LA_E_NULL;
-    for (i = 0; i < count; ++i) y[i] = (float)(1.0 / (1.0 + exp(-(double)x[i])));
+    for (i = 0; i < count; ++i) {
+        const double e = exp(-fabs((double)x[i])); /* never overflows */
+        y[i] = (float)(x[i] < 0.0f ? e / (1.0 + e) : 1.0 / (1.0 + e));
+    }
     return LA_OK;
 }
 

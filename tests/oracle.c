@@ -891,11 +891,26 @@ int problem_run_split(Problem *problem, const Way *way, const int64_t *lengths, 
 
 /* ---------------------------------------------------------------- compare */
 
+/* A reflection at one key over and over, which the manual excepts: beta next to 2. */
+static int reflects(const la_layer *layer, const la_call *call, int64_t b, int64_t t, int64_t h) {
+    int64_t kh = layer->head_map == LA_TILED ? h % layer->k_heads
+                                             : h * layer->k_heads / layer->heads;
+    if (layer->write != LA_WRITE_DELTA || call->beta.data == NULL || t == 0 ||
+        view_row(&call->beta, b, t, h)[0] < 1.9f) {
+        return 0;
+    }
+    return memcmp(view_row(&call->k, b, t, kh), view_row(&call->k, b, t - 1, kh),
+                  (size_t)layer->dim_k * sizeof(float)) == 0;
+}
+
 double promise_1(const la_layer *layer, const la_call *call, int64_t b, int64_t h) {
     int64_t t, i, n = keys_of(layer, call, b), m = tokens_of(call, b);
     double T = (double)(n > m ? n : m), c = 1e-6 * sqrt(T);
     const la_in *view = &call->log_decay;
     c = layer->feature == LA_FEATURE_FAVOR ? fmax(c, 5e-6) : c;
+    for (t = 0; t < n; t++) {
+        c = reflects(layer, call, b, t, h) ? fmax(c, 5e-7 * T) : c;
+    }
     for (t = 0; view->data != NULL && t < n; t++) {
         for (i = 0; i < view->width; i++) {
             float g = view_row(view, b, t, h)[i];
