@@ -999,35 +999,55 @@ static int lai_choose_isa(const la_call *call) {
     return la_isa_available(LA_ISA_AVX2) ? LA_ISA_AVX2 : LA_ISA_SCALAR;
 }
 
-/* Up to how many tokens LA_AUTO takes the parallel form where there is no state to read or to write
- * and one decay for all channels: it has T (r + dv) instead of 4 r dv flops then (delta rules twice
- * that instead of 6 r dv), so the limit is a multiple of r dv / (r + dv), less what the better
- * kernel gains. Measured for d = 32 .. 128 on a Zen 5 core. */
-static int64_t lai_parallel_limit(const la_layer *layer, int isa) {
-    const double r = (double)lai_features(layer), dv = (double)layer->dim_v, x = r * dv / (r + dv);
-    const double limit = layer->write == LA_WRITE_DELTA ? 2.9 * x - 31.0 : 4.3 * x - 66.0;
+/* What LA_AUTO's limits are multiples of: r dv / (r + dv), half of d where all are d. */
+static double lai_mean_size(const la_layer *layer) {
+    const double r = (double)lai_features(layer), dv = (double)layer->dim_v;
+    return r * dv / (r + dv);
+}
+
+/* Up to how many tokens LA_AUTO takes the parallel form where there is no state to read: it has
+ * T (r + dv) instead of 4 r dv flops then (delta rules twice that instead of 6 r dv), and 2 r dv
+ * more for a state that is kept. So the limit is a multiple of r dv / (r + dv), less what the better
+ * kernel gains; decays per channel cost it more. Measured for d = 32 .. 128 on a Zen 5 core. */
+static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int wide) {
+    const double x = lai_mean_size(layer);
+    double limit = 4.3 * x - 66.0;
+    if (kept) limit = layer->feature == LA_FEATURE_FAVOR ? 0.0 : 4.0 * x - 190.0;
+    if (layer->write == LA_WRITE_DELTA) limit = kept ? 3.2 * x - 105.0 : 2.9 * x - 31.0;
+    if (wide) limit = kept ? 0.0 : 1.2 * x - 32.0;
     return (int64_t)(limit * (isa == LA_ISA_AVX512 ? 0.85 : 1.0));
 }
 
-/* LA_AUTO: parallel as said; recurrent for as few tokens as do not repay copying the state into
- * panels and out of them, which is more work for [dv][r]; else chunkwise. */
+/* From how many tokens on the chunkwise form repays copying the state into panels and out of them,
+ * which is more work for [dv][r]. */
+static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
+    const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
+    if (layer->feature == LA_FEATURE_FAVOR) return vk ? 9 : 6; /* projections gain by tiles */
+    if (layer->write == LA_WRITE_DELTA)
+        return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 4 + wider : 6;
+    return vk ? 28 : wider ? 10 : 7;
+}
+
 static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens) {
-    const int delta = layer->write == LA_WRITE_DELTA, vk = layer->state_layout == LA_VK;
-    int64_t few = vk ? (delta ? 18 : 28) : (delta ? 5 : 7);
+    const int kept = call->state_out != NULL, wide = call->log_decay.width > 1;
+    const int isa = lai_choose_isa(call);
+    int64_t least = 3;
     if (call->form != LA_AUTO) return call->form;
-    if (layer->feature == LA_FEATURE_FAVOR) few = vk ? 9 : 6; /* whose projections gain by tiles */
-    if (!call->state_in && !call->state_out && call->log_decay.width <= 1) {
-        if (tokens > 2 && tokens <= lai_parallel_limit(layer, lai_choose_isa(call)))
-            return LA_PARALLEL;
-        few = LAI_MIN(few, 3);
-    }
-    return tokens < few ? LA_RECURRENT : LA_CHUNKWISE;
+    if (layer->write == LA_WRITE_DELTA || layer->normalised || lai_mean_size(layer) >= 64.0)
+        least = layer->feature == LA_FEATURE_FAVOR ? 5 : 2;
+    if (!call->state_in && tokens >= (kept ? 20 : least) &&
+        tokens <= lai_parallel_limit(layer, isa, kept, wide))
+        return LA_PARALLEL;
+    return tokens < lai_recurrent_limit(layer, isa, wide) ? LA_RECURRENT : LA_CHUNKWISE;
 }
 
 /* the chunk that runs; LA_AUTO never asks for one */
 static int64_t lai_choose_chunk(const la_layer *layer, const la_call *call, int form) {
-    if (call->form == LA_AUTO)
-        return form == LA_PARALLEL ? LAI_MAX(1, lai_parallel_limit(layer, LA_ISA_AUTO)) : 0;
+    if (call->form == LA_AUTO && form == LA_PARALLEL) {
+        const int64_t most = LAI_MAX(1, lai_parallel_limit(layer, LA_ISA_AUTO, 0, 0));
+        return LAI_MAX(most, lai_parallel_limit(layer, LA_ISA_AUTO, 1, 0));
+    }
+    if (call->form == LA_AUTO) return 0;
     return form == LA_PARALLEL ? call->tokens : call->chunk;
 }
 
