@@ -147,7 +147,8 @@
  *     LA_CHUNKWISE    chunk = 0: the fastest kernel, two tokens to a visit of the state. chunk = C
  *                     in 1 .. 1024: C tokens share one, all C (C + 1) / 2 scores are formed.
  *     LA_PARALLEL     all tokens in one chunk: T^2 work, and a workspace that grows with T.
- *     LA_AUTO         recurrent for a few tokens, else chunkwise.
+ *     LA_AUTO         the fastest, as measured: recurrent for a few tokens, parallel for short inputs
+ *                     with no state to read, else chunkwise.
  *
  * A flop is a multiplication or an addition. Per token and head an additive rule needs 4 r dv, a
  * delta rule 6 r dv, and 2 r dv more for each query head beyond the first; the recurrent form needs
@@ -173,8 +174,8 @@
  * la_check names the field. T = 0 is no error; it hands the state through (FAVOR+ with its maximum
  * as -inf where z is all 0).
  *
- * SIMD. Plain `cc -O2` builds the AVX2+FMA kernels (x86) or the NEON kernels (aarch64) next to the
- * portable ones; the processor chooses at run time, call.isa can. Floating-point control bits are
+ * SIMD. Plain `cc -O2` builds the AVX2+FMA and AVX-512 kernels (x86) or the NEON kernels (aarch64)
+ * next to the portable ones; the processor chooses at run time, call.isa can. Floating-point control bits are
  * the caller's and are never changed. No Arm machine was timed, and neither MSVC nor Apple's tools
  * were tried.
  *
@@ -802,7 +803,7 @@ static int64_t lai_check_pool(lai_check *c, const int64_t *slots, int64_t batch,
                               const char *field) {
     int64_t b, most = slots ? -1 : batch - 1;
     for (b = 0; slots && b < batch; ++b) {
-        lai_fail(c, slots[b] > LAI_MAX_COUNT, LA_E_SIZE, field);
+        if (lai_fail(c, slots[b] > LAI_MAX_COUNT, LA_E_SIZE, field)) return 0;
         most = LAI_MAX(most, slots[b]);
     }
     return most + 1;
@@ -914,8 +915,10 @@ enum { LAI_INPUTS = 13, LAI_OUTPUTS = 4 };
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
                                const lai_range out[LAI_OUTPUTS]) {
     static const char *const names[LAI_OUTPUTS] = {"out", "state_out", "workspace", "snapshots"};
-    const int in_place = call->state_in == call->state_out &&
-                         (call->batch == 1 || call->state_in_stride == call->state_out_stride);
+    const int pooled = call->slots_in || call->slots_out;
+    const int in_place =
+        call->state_in == call->state_out &&
+        ((call->batch == 1 && !pooled) || call->state_in_stride == call->state_out_stride);
     int i, j;
     for (i = 0; i < LAI_OUTPUTS; ++i) {
         for (j = 0; j < LAI_INPUTS; ++j)
@@ -982,7 +985,9 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
                              call->slots_out, "state_out", "slots_out");
     if (call->slots_in || call->slots_out) lai_check_slots(c, call);
     out[3] = lai_check_snapshots(c, layer, call);
-    lai_fail(c, call->state_out && call->batch > 1 && lai_abs(call->state_out_stride) < floats,
+    lai_fail(c,
+             call->state_out && (call->batch > 1 || call->slots_in || call->slots_out) &&
+                 lai_abs(call->state_out_stride) < floats,
              LA_E_OVERLAP, "state_out");
     lai_fail(c,
              call->log_decay.data && call->log_decay.width > 1 &&
@@ -1028,14 +1033,16 @@ static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
     return vk ? 28 : wider ? 10 : 7;
 }
 
-static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens) {
-    const int kept = call->state_out != NULL, wide = call->log_decay.width > 1;
+/* read, kept: is there a state to begin with, and to leave? */
+static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens, int read,
+                           int kept) {
+    const int wide = call->log_decay.width > 1;
     const int isa = lai_choose_isa(call);
     int64_t least = 3;
     if (call->form != LA_AUTO) return call->form;
     if (layer->write == LA_WRITE_DELTA || layer->normalised || lai_mean_size(layer) >= 64.0)
         least = layer->feature == LA_FEATURE_FAVOR ? 5 : 2;
-    if (!call->state_in && tokens >= (kept ? 20 : least) &&
+    if (!read && tokens >= (kept ? 20 : least) &&
         tokens <= lai_parallel_limit(layer, isa, kept, wide))
         return LA_PARALLEL;
     return tokens < lai_recurrent_limit(layer, isa, wide) ? LA_RECURRENT : LA_CHUNKWISE;
@@ -1943,8 +1950,8 @@ LAI_INLINE float lai_sum(lai_v x) {
 
 /* exp(x + lo) = s + s e and exp(x + lo) - 1 = (s - 1) + s e, with s = 2^n and e = exp(r) - 1 for
  * |r| <= ln(2) / 2 as r + r^2 p(r), p being the best polynomial of its degree: relative error 3e-9.
- * lo, if any, is a small correction: exp of a sum that a float cannot hold. Below -87.7 s = 0 and e is
- * finite; n stops at 127, from where on r grows until the result is infinite; NaN stays. */
+ * lo, if any, is a small correction: exp of a sum that a float cannot hold. Below -87.7 s = 0 and
+ * e is finite; n stops at 127, from where on r grows until the result is infinite; NaN stays. */
 LAI_INLINE lai_v lai_exp_parts(lai_v x, const lai_v *lo, lai_v *s) {
     lai_v n, r, p;
     x = lai_max(lai_set(-88.0f), x); /* the second operand is what a NaN yields */
@@ -2628,6 +2635,7 @@ typedef struct lai_pairs {
     lai_mapped staged; /* features of the pairs `first` .. `end` - 1 */
     int64_t first, end;
     int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
+    int64_t ahead; /* tokens from a pair to the one whose k and q are prefetched with it */
     int gated;
     double log_scale; /* ln G of one decay for all rows */
 } lai_pairs;
@@ -2900,8 +2908,7 @@ static void lai_stage_pairs(const lai_head *h, lai_pairs *c, int64_t first, int6
     if (!h->decay_wide && c->gated) lai_pair_decays(h, c, &c->staged, before, first, end);
 }
 
-/* and coefficients for one at a time, between two pairs' passes: these leave room for it, since what
- * limits them is multiply-adds only. */
+/* and coefficients for one at a time, between two pairs' passes, whose limit is multiply-adds. */
 static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
     const lai_mapped *y = &c->staged;
     const int64_t i = 2 * (p - c->first);
@@ -2921,14 +2928,14 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
 
 /* A pair as the panels see it: pointers at its slot, and at its tokens' rows. What later steps will
  * read and write is asked for evenly, a line of each row per panel: rows are short and far apart,
- * so hardware does not foresee them. q and k a ring ahead; v and out two pairs ahead and no more,
- * since rows whose distance is a power of two share few sets of L1 (four pairs ahead cost 10 to
- * 30 %). */
+ * so hardware does not foresee them. q, k and gates per channel before they are prepared; v and out
+ * two pairs ahead and no more, since rows whose distance is a power of two share few sets of L1
+ * (four pairs ahead cost 10 to 30 %). */
 typedef struct lai_pair_view {
     const lai_pair_info *info;
     const lai_pair_query *query;
     lai_pass pass;
-    const float *v[2], *beta[2], *v_soon[2], *k_later[2], *q_later[2];
+    const float *v[2], *beta[2], *v_soon[2], *k_later[2], *q_later[2], *g_later[2];
     float *out[2], *out_soon[2];
     int tokens; /* 2, or 1 at an odd end */
 } lai_pair_view;
@@ -2936,6 +2943,7 @@ typedef struct lai_pair_view {
 static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
     const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot, t = 2 * p,
                   last = h->keys - 1;
+    const int64_t ahead = c->ahead;
     int i;
     x->info = c->info + LAI_STAGE(p);
     x->query = c->query + slot * c->queries;
@@ -2946,11 +2954,12 @@ static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_
     x->tokens = t + 1 < h->keys ? 2 : 1;
     for (i = 0; i < 2; ++i) {
         const int64_t own = LAI_MIN(t + i, last), soon = LAI_MIN(t + 4 + i, last),
-                      later = LAI_MIN(t + 2 * LAI_RING + i, last);
+                      later = LAI_MIN(t + ahead + i, last);
         x->v[i] = h->v.at + own * h->v.step;
         x->beta[i] = h->beta.at + own * h->beta.step;
         x->v_soon[i] = h->v.at + soon * h->v.step;
         x->k_later[i] = h->k.at + later * h->k.step;
+        if (h->decay_wide) x->g_later[i] = h->log_decay.at + later * h->log_decay.step;
         if (c->queries == 0) continue;
         x->q_later[i] = h->q.at + later * h->q.step;
         x->out[i] = lai_output(h, 0, own, 0);
@@ -2970,6 +2979,10 @@ LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, const l
     for (i = column - h->first; i < h->dim_k; i += h->columns) {
         LAI_PREFETCH(x->k_later[0] + i);
         LAI_PREFETCH(x->k_later[1] + i);
+        if (h->decay_wide) {
+            LAI_PREFETCH(x->g_later[0] + i);
+            LAI_PREFETCH(x->g_later[1] + i);
+        }
         if (c->queries == 0) continue;
         LAI_PREFETCH(x->q_later[0] + i);
         LAI_PREFETCH(x->q_later[1] + i);
@@ -3117,6 +3130,7 @@ static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
     c->count = (h->keys + 1) / 2;
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
     c->log_scale = 0.0;
+    c->ahead = h->layer->feature == LA_FEATURE_IDENTITY ? 2 * LAI_RING + 4 : 4 * LAI_RING;
     if (!c->gated) lai_no_decays(c);
     lai_begin_stream(h, &c->stream, scratch,
                      scratch + lai_scratch_floats(c->rows, h->queries, 2 * LAI_RING));
@@ -3245,8 +3259,8 @@ static void lai_decay_all(float *x, const lai_gate_rows *g, int64_t rows) {
     for (i = 0; i < rows; i += 16) lai_store(x + i, lai_decay_rows(lai_load(x + i), g, i));
 }
 
-/* Does a token write next to nothing? Then what it leaves is cleared of denormal numbers. It goes by
- * the token alone: results do not depend on where a call begins. */
+/* Does a token write next to nothing? Then what it leaves is cleared of denormal numbers. That goes
+ * by the token alone: results do not depend on where a call begins. */
 static int lai_is_silent(const lai_head *h, const float *k, const float *v) {
     return (double)lai_largest(k, h->features, 1) * (double)lai_largest(v, h->dim_v, 1) < 1e-37;
 }
@@ -4427,7 +4441,7 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     h->tokens = lai_tokens_of(call, sequence);
     h->keys = lai_keys_of(layer, call, sequence);
     h->position = call->positions ? call->positions[sequence] : 0;
-    h->form = lai_choose_form(layer, call, h->tokens);
+    h->form = lai_choose_form(layer, call, h->tokens, h->state_in != NULL, h->state_out != NULL);
 }
 
 static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *call) {
@@ -4605,7 +4619,8 @@ LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call) {
 static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *plan) {
     const double B = (double)call->batch, H = (double)layer->heads, dk = (double)layer->dim_k;
     const double dv = (double)layer->dim_v, r = (double)lai_features(layer);
-    const double all = (double)(call->offsets ? call->offsets[call->batch] - call->offsets[0] : 0);
+    const double all =
+        call->offsets ? (double)call->offsets[call->batch] - (double)call->offsets[0] : 0.0;
     const double queries = call->offsets ? all : B * (double)call->tokens;
     const double keys = call->offsets ? all : B * (double)call->keys;
     const double out_heads = (double)lai_out_heads(layer), q_heads = (double)layer->q_heads;
@@ -4631,10 +4646,12 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
     if (c.status == LA_OK && !lai_fail(&c, !call, LA_E_NULL, "call") &&
         !lai_fail(&c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
         lai_check_options(&c, layer, call);
+    if (c.status == LA_OK && call->offsets) lai_check_sequences(&c, layer, call);
     if (c.status != LA_OK && c.status != LA_E_DECAY) /* it needs no tensors */
         return c.status;
     memset(plan, 0, sizeof *plan);
-    plan->form = lai_choose_form(layer, call, call->tokens);
+    plan->form =
+        lai_choose_form(layer, call, call->tokens, call->state_in != NULL, call->state_out != NULL);
     plan->isa = lai_choose_isa(call);
     plan->chunk = plan->form == LA_PARALLEL ? call->tokens
                   : call->form == LA_AUTO   ? 0
@@ -4722,6 +4739,7 @@ static void lai_blob_header(const la_layer *layer, int64_t count, unsigned char 
     header[10] = (unsigned char)layer->normalised;
     header[11] = (unsigned char)layer->state_layout;
     header[12] = (unsigned char)lai_has_maximum(layer);
+    header[13] = (unsigned char)layer->favor_kernel;
     lai_put(header + 16, (uint64_t)layer->heads, 8);
     lai_put(header + 24, (uint64_t)lai_features(layer), 8);
     lai_put(header + 32, (uint64_t)layer->dim_v, 8);
@@ -4734,14 +4752,25 @@ LA_DEF size_t la_state_blob_size(const la_layer *layer, int64_t count) {
     return (size_t)all * sizeof(float) + LAI_BLOB;
 }
 
+/* what is wrong with `count` packed states at `states` and their blob */
+static la_status lai_check_blob(const la_layer *layer, int64_t count, const float *states,
+                                const void *blob, size_t size) {
+    lai_check c = lai_check_states(layer, count, states);
+    const size_t least = c.status == LA_OK ? la_state_blob_size(layer, count) : 0;
+    const uintptr_t at = (uintptr_t)blob, from = (uintptr_t)states;
+    lai_fail(&c, least == 0, LA_E_OVERFLOW, "count");
+    lai_fail(&c, !blob, LA_E_NULL, "blob");
+    lai_fail(&c, size < least, LA_E_BLOB, "size");
+    lai_fail(&c, at < from + (least - LAI_BLOB) && from < at + least, LA_E_OVERLAP, "blob");
+    return c.status;
+}
+
 LA_DEF la_status la_state_save(const la_layer *layer, int64_t count, const float *states,
                                void *blob, size_t size) {
-    const lai_check c = lai_check_states(layer, count, states);
+    const la_status status = lai_check_blob(layer, count, states, blob, size);
     unsigned char *to = (unsigned char *)blob;
     size_t i, floats;
-    if (c.status != LA_OK) return c.status;
-    if (!blob) return LA_E_NULL;
-    if (size < la_state_blob_size(layer, count)) return LA_E_BLOB;
+    if (status != LA_OK) return status;
     lai_blob_header(layer, count, to);
     floats = (size_t)count * la_state_floats(layer);
     for (i = 0; i < floats; ++i) {
@@ -4754,13 +4783,11 @@ LA_DEF la_status la_state_save(const la_layer *layer, int64_t count, const float
 
 LA_DEF la_status la_state_load(const la_layer *layer, int64_t count, const void *blob, size_t size,
                                float *states) {
-    const lai_check c = lai_check_states(layer, count, states);
+    const la_status status = lai_check_blob(layer, count, states, blob, size);
     const unsigned char *from = (const unsigned char *)blob + LAI_BLOB;
     unsigned char header[LAI_BLOB];
     size_t i, floats;
-    if (c.status != LA_OK) return c.status;
-    if (!blob) return LA_E_NULL;
-    if (size < la_state_blob_size(layer, count)) return LA_E_BLOB;
+    if (status != LA_OK) return status;
     lai_blob_header(layer, count, header);
     if (memcmp(header, blob, sizeof header) != 0) return LA_E_BLOB;
     floats = (size_t)count * la_state_floats(layer);
