@@ -102,8 +102,8 @@
  *                   absent = 1
  *     lengths       [B]: tokens of each sequence; rows beyond are neither read nor written
  *     offsets       [B + 1], instead: the sequences stand one after the other in one token axis of
- *                   call.tokens, sequence b being its tokens offsets[b] .. offsets[b + 1] - 1; views
- *                   have no batch then. Ascending; a sequence may be empty
+ *                   call.tokens, sequence b being its tokens offsets[b] .. offsets[b + 1] - 1;
+ *                   views have no batch then. Ascending; a sequence may be empty
  *
  * A gate of -inf multiplies by exactly 0 (a NaN in the state stays: IEEE rules). Positive gates
  * grow and NaN gates poison their head from that token on: neither is an error.
@@ -129,9 +129,9 @@
  * (they are exp(-m) times the plain sums; where z is all 0, m counts as -inf). la_state_floats says
  * how many floats that is, the strides of the call how far apart two sequences' states are;
  * la_state_convert turns one layout into the other. state_in null is an empty state, state_out null
- * discards it, and both may be the same buffer. slots_in and slots_out [B] make them pools: sequence
- * b continues state slots_in[b] and leaves state slots_out[b], negative meaning none. No two
- * sequences may write one slot, and in one pool none may read what another writes (beyond 4096
+ * discards it, and both may be the same buffer. slots_in and slots_out [B] make them pools:
+ * sequence b continues state slots_in[b] and leaves state slots_out[b], negative meaning none. No
+ * two sequences may write one slot, and in one pool none may read what another writes (beyond 4096
  * sequences that are not in ascending order, this is not checked).
  *
  * SNAPSHOTS, for callers who verify W draft tokens and keep j of them: the recurrent form leaves in
@@ -147,8 +147,8 @@
  *     LA_CHUNKWISE    chunk = 0: the fastest kernel, two tokens to a visit of the state. chunk = C
  *                     in 1 .. 1024: C tokens share one, all C (C + 1) / 2 scores are formed.
  *     LA_PARALLEL     all tokens in one chunk: T^2 work, and a workspace that grows with T.
- *     LA_AUTO         the fastest, as measured: recurrent for a few tokens, parallel for short inputs
- *                     with no state to read, else chunkwise.
+ *     LA_AUTO         the fastest, as measured: recurrent for a few tokens, parallel for short
+ *                     inputs with no state to read, else chunkwise.
  *
  * A flop is a multiplication or an addition. Per token and head an additive rule needs 4 r dv, a
  * delta rule 6 r dv, and 2 r dv more for each query head beyond the first; the recurrent form needs
@@ -175,9 +175,9 @@
  * as -inf where z is all 0).
  *
  * SIMD. Plain `cc -O2` builds the AVX2+FMA and AVX-512 kernels (x86) or the NEON kernels (aarch64)
- * next to the portable ones; the processor chooses at run time, call.isa can. Floating-point control bits are
- * the caller's and are never changed. No Arm machine was timed, and neither MSVC nor Apple's tools
- * were tried.
+ * next to the portable ones; the processor chooses at run time, call.isa can. Floating-point
+ * control bits are the caller's and are never changed. No Arm machine was timed, and neither MSVC
+ * nor Apple's tools were tried.
  *
  * NUMERICS. For any gate in [-inf, 0], as long as no magnitude exceeds 1e30, no denominator lies in
  * (0, 1e-30), and beta |k|^2 <= 2 (delta rules) or |y|^2 <= 100 (FAVOR+), every form keeps, per
@@ -889,8 +889,8 @@ static int64_t lai_slot(const int64_t *slots, int64_t b) {
 }
 
 /* No two sequences may write one state, and where input and output are one pool, none may read what
- * another one writes. Slots in ascending order show that at once; of others, pairs are compared, but
- * for batches beyond LAI_MAX_PAIRED, where it is the caller's word. */
+ * another one writes. Slots in ascending order show that at once; of others, pairs are compared,
+ * but for batches beyond LAI_MAX_PAIRED, where it is the caller's word. */
 static void lai_check_slots(lai_check *c, const la_call *call) {
     const int shared = call->state_in && call->state_in == call->state_out;
     int64_t b, other, last = -1;
@@ -1012,8 +1012,9 @@ static double lai_mean_size(const la_layer *layer) {
 
 /* Up to how many tokens LA_AUTO takes the parallel form where there is no state to read: it has
  * T (r + dv) instead of 4 r dv flops then (delta rules twice that instead of 6 r dv), and 2 r dv
- * more for a state that is kept. So the limit is a multiple of r dv / (r + dv), less what the better
- * kernel gains; decays per channel cost it more. Measured for d = 32 .. 128 on a Zen 5 core. */
+ * more for a state that is kept. So the limit is a multiple of r dv / (r + dv), less what the
+ * better kernel gains; decays per channel cost it more. Measured for d = 32 .. 128 on a Zen 5
+ * core. */
 static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int wide) {
     const double x = lai_mean_size(layer);
     double limit = 4.3 * x - 66.0;
@@ -1836,7 +1837,8 @@ LAI_INLINE lai_v lai_make(lai_r a, lai_r b, lai_r c, lai_r d) {
 #define LAI_STORE_MEMORY(op, p, x)                                                                 \
     (op(p, 0, (x).a), op(p, 4, (x).b), op(p, 8, (x).c), op(p, 12, (x).d))
 #define LAI_FOLD(op, x) op(op((x).a, (x).b), op((x).c, (x).d))
-#define LAI_ANY(x)      (LAI_R_ANY((x).a) || LAI_R_ANY((x).b) || LAI_R_ANY((x).c) || LAI_R_ANY((x).d))
+#define LAI_ANY(x)                                                                                 \
+    (LAI_R_ANY((x).a) || LAI_R_ANY((x).b) || LAI_R_ANY((x).c) || LAI_R_ANY((x).d))
 #endif
 
 /* clang-format off */
