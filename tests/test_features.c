@@ -823,3 +823,41 @@ TEST(features_lightning_slopes_refuse) {
     CHECK(la_lightning_log_decay(g, 4, 0, 4, 8, 8) == LA_E_SIZE, "beyond the layers");
     CHECK(g[0] == 7 && g[3] == 7, "an error wrote %g", (double)g[0]);
 }
+
+/* A dominating key is forgotten; those after it, 88 below it in their exponents, must not vanish. */
+TEST(features_favor_maximum_is_forgotten) {
+    static const float gates[] = {0, -INFINITY, -1, -1, -100, -0.5f};
+    static float W[8 * 8];
+    Spec spec = {.variant = LA_FAVOR, .T = 6, .dk = 8, .dv = 5, .features = 8,
+                 .gate = GATE_MILD, .states = STATES_SAME};
+    Way way;
+    int i;
+    for (i = 0; i < 8; i++) {
+        W[9 * i] = 8.8f;
+    }
+    for (spec.layout = LA_KV; spec.layout <= LA_VK; spec.layout++) {
+        static const int64_t parts[] = {2, 4};
+        Problem *problem = problem_new(&spec);
+        int64_t t, j;
+        problem->note = "forgotten";
+        problem->layer.projection = W;
+        problem->layer.scale = 1;
+        for (t = 0; t < spec.T; t++) {
+            for (j = 0; j < spec.dk; j++) {
+                out_row(&problem->k, 0, t, 0)[j] = j > 0 ? 0.1f * (float)(t + j) : t ? -10 : 10;
+                out_row(&problem->q, 0, t, 0)[j] = 0.1f * (float)(t - j);
+            }
+            out_row(&problem->log_decay, 0, t, 0)[0] = gates[t];
+        }
+        problem_oracle(problem);
+        for (i = 0; way_number(i, &way); i++) {
+            if (problem_run(problem, &way)) {
+                problem_check(problem);
+            }
+            if (problem_run_split(problem, &way, parts, 2)) {
+                problem_check(problem);
+            }
+        }
+        problem_free(problem);
+    }
+}

@@ -1128,8 +1128,8 @@ static int state_depends(const Problem *problem, const Fault *fault, int64_t h, 
         int is_m = r == oracle_features(layer);
         return !mine ? 0 : is_m ? MAYBE : row_depends(problem, fault, r);
     }
-    if (h != fault->h || r == oracle_features(layer)) {
-        return 0;
+    if (h != fault->h || r == oracle_features(layer)) { /* m decays with the rest */
+        return h == fault->h && fault->tensor == IN_GATE ? MAYBE : 0;
     }
     switch (fault->tensor) {
     case IN_Q: return 0;
