@@ -1841,7 +1841,8 @@ LAI_INLINE lai_v lai_make(lai_r a, lai_r b, lai_r c, lai_r d) {
 #define LAI_STORE_MEMORY(op, p, x)                                                                 \
     (op(p, 0, (x).a), op(p, 4, (x).b), op(p, 8, (x).c), op(p, 12, (x).d))
 #define LAI_FOLD(op, x) op(op((x).a, (x).b), op((x).c, (x).d))
-#define LAI_ANY(x)      (LAI_R_ANY((x).a) || LAI_R_ANY((x).b) || LAI_R_ANY((x).c) || LAI_R_ANY((x).d))
+
+#define LAI_ANY(x) (LAI_R_ANY((x).a) || LAI_R_ANY((x).b) || LAI_R_ANY((x).c) || LAI_R_ANY((x).d))
 #endif
 
 /* clang-format off */

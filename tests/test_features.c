@@ -824,7 +824,7 @@ TEST(features_lightning_slopes_refuse) {
     CHECK(g[0] == 7 && g[3] == 7, "an error wrote %g", (double)g[0]);
 }
 
-/* A dominating key is forgotten; those after it, 88 below it in their exponents, must not vanish. */
+/* A dominating key is forgotten; those after it, 88 below it in the exponent, must not vanish. */
 TEST(features_favor_maximum_is_forgotten) {
     static const float gates[] = {0, -INFINITY, -1, -1, -100, -0.5f};
     static float W[8 * 8];
