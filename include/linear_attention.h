@@ -194,8 +194,8 @@
  *   - Decay per channel with chunk = 0: what a channel keeps over two tokens counts as 0 below
  *     e^-71, which only a state of 1e10 and more would notice; no other form does that.
  *   - Numbers of a state below 1.2e-38 may count as 0, so that none lingers where arithmetic is
- *     slow. They do under gates > -0.7, at tokens that write next to nothing,
- *     |k| |v| < 1e-37.
+ *     slow. They do under gates > -0.7, at tokens whose key or value is all
+ *     below 1e-18.
  *   - Delta rules with one key over and over and beta |k|^2 next to 2 reflect the state at it, and
  *     with it the rounding of k . k: c is at least 5e-7 T there.
  *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
@@ -522,7 +522,8 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_STAGE(p)     ((p) & (2 * LAI_RING - 1)) /* decays are known a ring earlier */
 #define LAI_TOKENS       16                         /* tokens prepared at once by the other forms */
 #define LAI_TILE         6                          /* rows of a tile */
-#define LAI_ALIGN        64                         /* of the workspace's own start */
+#define LAI_FEW          2  /* tokens of a decode step, which reads its states once */
+#define LAI_ALIGN        64 /* of the workspace's own start */
 #define LAI_ROUND16(n)   (((n) + 15) / 16 * 16)
 #define LAI_ROUND4(n)    (((n) + 3) / 4 * 4)
 
@@ -1444,6 +1445,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_decay_row         LAI_NAME(decay_row)
 #define lai_decay_rows        LAI_NAME(decay_rows)
 #define lai_decay_all         LAI_NAME(decay_all)
+#define lai_is_tiny           LAI_NAME(is_tiny)
 #define lai_is_silent         LAI_NAME(is_silent)
 #define lai_token             LAI_NAME(token)
 #define lai_from              LAI_NAME(from)
@@ -3268,10 +3270,20 @@ static void lai_decay_all(float *x, const lai_gate_rows *g, int64_t rows) {
     for (i = 0; i < rows; i += 16) lai_store(x + i, lai_decay_rows(lai_load(x + i), g, i));
 }
 
+/* are all of x below 1e-18? Usually the first 16 tell */
+static int lai_is_tiny(const float *x, int64_t n) {
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const lai_v v = lai_load_n(x + i, n - i);
+        if (lai_any_greater(lai_max(v, lai_sub(lai_zero(), v)), 1e-18f)) return 0;
+    }
+    return 1;
+}
+
 /* Does a token write next to nothing? Then what it leaves is cleared of denormal numbers. That goes
  * by the token alone: results do not depend on where a call begins. */
 static int lai_is_silent(const lai_head *h, const float *k, const float *v) {
-    return (double)lai_largest(k, h->features, 1) * (double)lai_largest(v, h->dim_v, 1) < 1e-37;
+    return lai_is_tiny(k, h->features) || lai_is_tiny(v, h->dim_v);
 }
 
 /* ---- recurrent ----------------------------------------------------------------------------------
@@ -3286,7 +3298,7 @@ typedef struct lai_token {
     const float *k, *k_late, *q, *factor;
     float *spare; /* a row of zeros: what rows that do not exist are */
     int64_t q_next, t;
-    int64_t ahead; /* floats from here to the columns that come next */
+    int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
     lai_gate_rows gate;
 } lai_token;
 
@@ -3351,6 +3363,7 @@ LAI_INLINE void lai_token_two(const lai_token *x, float *a, float *b, int64_t n,
                               float ub, lai_v y[2]) {
     const float *k = x->k, *q = x->q, *value = x->gate.value, *step = x->gate.step;
     const lai_v u0 = lai_set(ua), u1 = lai_set(ub), v = lai_set(value[0]), s = lai_set(step[0]);
+    const int64_t ahead = x->ahead;
     lai_v y0 = lai_zero(), y1 = y0;
     int64_t i;
 #define LAI_BOTH(left)                                                                             \
@@ -3358,8 +3371,8 @@ LAI_INLINE void lai_token_two(const lai_token *x, float *a, float *b, int64_t n,
         const lai_v ki = lai_load_n(k + i, left), qi = lai_load_n(q + i, left);                    \
         const lai_v vi = mode == LAI_MIXED ? lai_load(value + i) : v;                              \
         const lai_v si = mode == LAI_MIXED ? lai_load(step + i) : s;                               \
-        LAI_PREFETCH(lai_from(a + i, 4096));                                                       \
-        LAI_PREFETCH(lai_from(b + i, 4096));                                                       \
+        LAI_PREFETCH(lai_from(a + i, ahead));                                                      \
+        LAI_PREFETCH(lai_from(b + i, ahead));                                                      \
         y0 = lai_token_16(a + i, left, ki, qi, vi, si, mode, u0, y0);                              \
         y1 = lai_token_16(b + i, left, ki, qi, vi, si, mode, u1, y1);                              \
     } while (0)
@@ -3436,6 +3449,7 @@ static void lai_token_kv(const lai_head *h, lai_token *x, float *S) {
     for (column = h->first; column < end; column += cols) {
         cols = end - column >= 32 ? 32 : LAI_MIN(end - column, 16);
         x->ahead = end - column >= 64 ? 32 : h->features * h->dim_v - column; /* the next head */
+        if (h->keys > LAI_FEW) x->ahead = 0;
         lai_token_block(h, x, S + column, column, cols);
     }
 }
@@ -3451,10 +3465,11 @@ static void lai_read_rows(const lai_token *x, const float *S, const float *v, in
     }
 }
 
-static void lai_token_vk(const lai_head *h, const lai_token *x, float *state) {
+static void lai_token_vk(const lai_head *h, lai_token *x, float *state) {
     const int64_t end = h->first + h->columns, n = h->features;
     const float *beta = h->beta.at + x->t * h->beta.step;
     int64_t row, rows, m;
+    x->ahead = h->keys > LAI_FEW ? 0 : 4096;
     for (row = h->first; row < end; row += rows) {
         float *S = state + row * n, u[16] = {0.0f};
         lai_v v;
@@ -4291,6 +4306,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_decay_row
 #undef lai_decay_rows
 #undef lai_decay_all
+#undef lai_is_tiny
 #undef lai_is_silent
 #undef lai_token
 #undef lai_from
