@@ -101,7 +101,7 @@ check: test examples check-include check-symbols check-style check-lint check-co
 check: check-tsan check-valgrind check-arm ## All of the checks below but one, and the tests
 
 check-asan: ## The tests with the sanitizers of addresses and of undefined behaviour
-	@$(MAKE) BUILD=build/asan TEST_OPTIONS='--thin 8' \
+	@$(MAKE) BUILD=build/asan TEST_OPTIONS='--thin 12' \
 		EXTRA='-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined' test
 
 check-ubsan: ## The tests with the undefined behaviour sanitizer alone
