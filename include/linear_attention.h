@@ -2292,9 +2292,9 @@ typedef struct lai_mapped {
 typedef struct lai_stream {
     const float *panels; /* of the projection, or null */
     float *scratch;
-    double root;                    /* FAVOR+: of the scale */
-    float unit, maximum;            /* 1 / sqrt(r); of the keys so far */
-    double anchor[2], turns[16][2]; /* cosFormer: see lai_angle */
+    double root;                   /* FAVOR+: of the scale */
+    float unit, maximum;           /* 1 / sqrt(r); of the keys so far */
+    double anchor[2], turns[8][2]; /* cosFormer: see lai_angle */
     int64_t anchored, turned;
 } lai_stream;
 
@@ -2323,10 +2323,10 @@ static void lai_sincos(const lai_head *h, int64_t position, double angle[2]) {
     angle[1] = sin(theta);
 }
 
-/* cos and sin of pi position / (2 M): those of the multiple of 16 before it, turned by the rest, so
- * that libm is asked once in 16 tokens, and a position has the same bits wherever a call begins */
+/* cos and sin of pi position / (2 M): those of the multiple of 8 before it, turned by the rest, so
+ * that libm is asked once in 8 tokens, and a position has the same bits wherever a call begins */
 static void lai_angle(const lai_head *h, lai_stream *s, int64_t position, float angle[2]) {
-    const int64_t rest = position & 15;
+    const int64_t rest = position & 7;
     double c, d;
     if (position - rest != s->anchored) lai_sincos(h, s->anchored = position - rest, s->anchor);
     for (; s->turned <= rest; ++s->turned) lai_sincos(h, s->turned, s->turns[s->turned]);
