@@ -8,8 +8,6 @@ cd "$(dirname "$0")/.." || exit 1
 bench=${BUILD:-build}/bench
 work=${BUILD:-build}/bench-tests
 filter=$1
-passed=0
-failed=0
 tiny='--dims 16 --heads 2 --reps 3'
 
 rm -rf "$work"
@@ -17,20 +15,7 @@ mkdir -p "$work" || exit 1
 
 # ---- the harness ---------------------------------------------------------------------------------
 
-# wanted NAME: does the filter let this test through?
-wanted() {
-    case $1 in *"$filter"*) return 0 ;; *) return 1 ;; esac
-}
-
-# verdict NAME PROBLEM: passed if there is no problem.
-verdict() {
-    if [ -z "$2" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED $1: $2"
-    fi
-}
+. tests/harness.sh
 
 # launch ARGUMENT...: leaves $status, $work/stdout and $work/stderr.
 launch() {

@@ -10,28 +10,13 @@ text_memory=$build/text_memory
 golden=tests/golden
 work=$build/programs
 filter=$1
-passed=0
-failed=0
 
 rm -rf "$work"
 mkdir -p "$work/in" "$work/out" || exit 1
 
 # ---- the harness ---------------------------------------------------------------------------------
 
-# wanted NAME: does the filter let this test through?
-wanted() {
-    case $1 in *"$filter"*) return 0 ;; *) return 1 ;; esac
-}
-
-# verdict NAME PROBLEM: passed if there is no problem.
-verdict() {
-    if [ -z "$2" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED $1: $2"
-    fi
-}
+. tests/harness.sh
 
 # launch PROGRAM ARGUMENT...: leaves $status, $work/stdout and $work/stderr.
 launch() {

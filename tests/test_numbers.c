@@ -486,12 +486,10 @@ TEST(numbers_keys_of_any_length) {
     }
 }
 
-static float *result_of(Problem *problem, const Way *way, size_t *count) {
+/* Output and final state, one after the other; free() them. */
+static float *copy_result(const Problem *problem, size_t *count) {
     size_t out, state;
-    float *result = NULL, *states;
-    problem_run(problem, way);
-    result = problem_copy_out(problem, &out);
-    states = problem_copy_state(problem, &state);
+    float *result = problem_copy_out(problem, &out), *states = problem_copy_state(problem, &state);
     result = realloc(result, (out + state + 1) * sizeof *result);
     if (result == NULL) {
         abort();
@@ -500,6 +498,11 @@ static float *result_of(Problem *problem, const Way *way, size_t *count) {
     free(states);
     *count = out + state;
     return result;
+}
+
+static float *result_of(Problem *problem, const Way *way, size_t *count) {
+    problem_run(problem, way);
+    return copy_result(problem, count);
 }
 
 static void check_same_bits(const Problem *problem, float *got, float *want, size_t count) {
@@ -1338,21 +1341,10 @@ TEST(numbers_faults_in_gates_per_head) {
 /* ---------------------------------------------------------------- what memory held */
 
 static float *filled_result(Problem *problem, const Way *way, uint32_t bits, size_t *count) {
-    size_t out, state;
-    float *result, *states;
     la_call call = filled_call(problem, way, bits);
     la_forward(&problem->layer, &call);
     guarded_free(call.workspace);
-    result = problem_copy_out(problem, &out);
-    states = problem_copy_state(problem, &state);
-    result = realloc(result, (out + state + 1) * sizeof *result);
-    if (result == NULL) {
-        abort();
-    }
-    memcpy(result + out, states, state * sizeof *states);
-    free(states);
-    *count = out + state;
-    return result;
+    return copy_result(problem, count);
 }
 
 /* With states in and out, and with either of them absent. */
