@@ -924,6 +924,7 @@ static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_rang
         ((call->batch == 1 && !pooled) || call->state_in_stride == call->state_out_stride);
     int i, j;
     for (i = 0; i < LAI_OUTPUTS; ++i) {
+        if (out[i].begin == out[i].end) continue; /* most calls have no snapshots */
         for (j = 0; j < LAI_INPUTS; ++j)
             if (!(i == 1 && j == 5 && in_place))
                 lai_fail(c, lai_overlap(out[i], in[j]), LA_E_OVERLAP, names[i]);
@@ -1023,7 +1024,7 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
     double limit = 4.3 * x - 66.0;
     if (kept) limit = layer->feature == LA_FEATURE_FAVOR ? 0.0 : 4.0 * x - 190.0;
     if (layer->write == LA_WRITE_DELTA) limit = kept ? 3.2 * x - 105.0 : 2.9 * x - 31.0;
-    if (wide) limit = kept ? 0.0 : 1.2 * x - 32.0;
+    if (wide) limit = kept ? 0.0 : 1.2 * x - 30.0;
     if (limit > 512.0) limit = 512.0; /* its workspace is everybody's */
     return (int64_t)(limit * (isa == LA_ISA_AVX512 ? 0.85 : 1.0));
 }
@@ -1033,8 +1034,8 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
 static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
     const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
     if (layer->feature == LA_FEATURE_FAVOR) return vk ? 9 : 6; /* projections gain by tiles */
-    if (layer->write == LA_WRITE_DELTA)
-        return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 4 + wider : 6;
+    if (layer->write == LA_WRITE_DELTA) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 6;
+    if (layer->normalised) return vk ? 28 : wider ? 10 : 9; /* whose coefficients cost more */
     return vk ? 28 : wider ? 10 : 7;
 }
 
