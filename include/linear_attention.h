@@ -1033,8 +1033,8 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
  * which is more work for [dv][r]. */
 static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
     const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
-    if (layer->feature == LA_FEATURE_FAVOR) return vk ? 9 : 6; /* projections gain by tiles */
-    if (layer->write == LA_WRITE_DELTA) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 6;
+    if (layer->feature == LA_FEATURE_FAVOR) return vk ? 9 : wider ? 7 : 6; /* tiles */
+    if (layer->write == LA_WRITE_DELTA) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 7;
     if (layer->normalised) return vk ? 28 : wider ? 10 : 9; /* whose coefficients cost more */
     return vk ? 28 : wider ? 10 : 7;
 }
