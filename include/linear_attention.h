@@ -505,11 +505,13 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_INLINE            static inline __attribute__((always_inline))
 #define LAI_NOINLINE          static __attribute__((noinline))
 #define LAI_PREFETCH(p)       __builtin_prefetch(p)
+#define LAI_PREFETCH_L2(p)    __builtin_prefetch(p, 0, 2)
 #define LAI_PREFETCH_WRITE(p) __builtin_prefetch(p, 1)
 #else
 #define LAI_INLINE            static inline
 #define LAI_NOINLINE          static
 #define LAI_PREFETCH(p)       ((void)(p))
+#define LAI_PREFETCH_L2(p)    ((void)(p))
 #define LAI_PREFETCH_WRITE(p) ((void)(p))
 #endif
 
@@ -520,12 +522,13 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_RING         16 /* pairs prepared at once */
 #define LAI_SLOT(p)      ((p) & (LAI_RING - 1))
 #define LAI_STAGE(p)     ((p) & (2 * LAI_RING - 1)) /* decays are known a ring earlier */
-#define LAI_TOKENS       16                         /* tokens prepared at once by the other forms */
-#define LAI_TILE         6                          /* rows of a tile */
+#define LAI_SOON         8 /* tokens from a pair to the one whose v and out are asked for with it */
+#define LAI_TOKENS       16 /* tokens prepared at once by the other forms */
+#define LAI_TILE         6  /* rows of a tile */
 #define LAI_FEW          2  /* tokens of a decode step, which reads its states once */
 #define LAI_ALIGN        64 /* of the workspace's own start */
 #define LAI_ROUND16(n)   (((n) + 15) / 16 * 16)
-#define LAI_ROUND4(n)    (((n) + 3) / 4 * 4)
+#define LAI_ROUND8(n)    (((n) + 7) / 8 * 8)
 
 /* x * y + z in the scalar pass: one rounding where the target has the instruction, two where it has
  * not. Either way there is nothing left for a compiler to contract. */
@@ -619,6 +622,11 @@ static int64_t lai_features(const la_layer *layer) {
     if (layer->feature == LA_FEATURE_FAVOR)
         return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * layer->features : layer->features;
     return layer->dim_k;
+}
+
+/* are features anything but q and k as they are? */
+static int lai_maps(const la_layer *layer) {
+    return layer->feature != LA_FEATURE_IDENTITY || layer->l2_mode != LA_L2_OFF;
 }
 
 static int lai_has_maximum(const la_layer *layer) {
@@ -1360,6 +1368,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_dot               LAI_NAME(dot)
 #define lai_pass              LAI_NAME(pass)
 #define lai_pair_row          LAI_NAME(pair_row)
+#define lai_sum_sets          LAI_NAME(sum_sets)
 #define lai_pair              LAI_NAME(pair)
 #define lai_pair_pass         LAI_NAME(pair_pass)
 #define lai_add_keep          LAI_NAME(add_keep)
@@ -1370,7 +1379,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_delta_once        LAI_NAME(delta_once)
 #define lai_delta_twice       LAI_NAME(delta_twice)
 #define lai_delta_rows        LAI_NAME(delta_rows)
-#define lai_look_pair         LAI_NAME(look_pair)
 #define lai_look              LAI_NAME(look)
 #define lai_pair_passes       LAI_NAME(pair_passes)
 #define lai_largest           LAI_NAME(largest)
@@ -1424,8 +1432,9 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_prepare_pair      LAI_NAME(prepare_pair)
 #define lai_pair_view         LAI_NAME(pair_view)
 #define lai_view_pair         LAI_NAME(view_pair)
+#define lai_prefetch_two      LAI_NAME(prefetch_two)
 #define lai_pair_prefetch     LAI_NAME(pair_prefetch)
-#define lai_pair_values       LAI_NAME(pair_values)
+#define lai_pair_error        LAI_NAME(pair_error)
 #define lai_pair_output       LAI_NAME(pair_output)
 #define lai_pair_panel        LAI_NAME(pair_panel)
 #define lai_pair_block        LAI_NAME(pair_block)
@@ -2111,7 +2120,7 @@ LAI_INLINE float lai_dot(const float *x, const float *y, int64_t n) {
 
 /* THE pair pass: two tokens a, b in one visit of a panel, which is 16 columns of a state.
  *
- *     S  [n][16]      the panel, in L1; n is a multiple of 4
+ *     S  [n][16]      the panel, in L1; n is a multiple of 8
  *     Q  [n/8][2][8]  reads the OLD state:    o_a, o_b = sum of Q_i S_i
  *     K  [n/8][2][8]  writes:                 S_i = rho_i S_i + K_ia u_a + K_ib u_b
  *     R  [n/8][2][8]  reads the NEW state:    r_c, r_d, what the delta rule of the NEXT pair
@@ -2123,7 +2132,6 @@ LAI_INLINE float lai_dot(const float *x, const float *y, int64_t n) {
  * instructions. */
 typedef struct lai_pass {
     const float *Q, *K, *R, *rho;
-    float u[32], o[32]; /* [2][16], as are the predictions r */
 } lai_pass;
 
 LAI_INLINE void lai_pair_row(float *S, const float *Q, const float *K, const float *R,
@@ -2150,23 +2158,26 @@ LAI_INLINE void lai_pair_row(float *S, const float *Q, const float *K, const flo
     }
 }
 
+LAI_INLINE lai_v lai_sum_sets(lai_v a, lai_v b, lai_v c, lai_v d, int sets) {
+    if (sets == 1) return a;
+    return sets == 2 ? lai_add(a, b) : lai_add(lai_add(a, c), lai_add(b, d));
+}
+
 /* The sums of several rows are kept apart, as many as it takes to keep the multiply-add units busy
  * and as registers allow. */
-LAI_INLINE void lai_pair(float *S, int64_t n, lai_pass *pass, float *predicted, int rescale,
-                         int delta) {
+LAI_INLINE void lai_pair(float *S, int64_t n, const lai_pass *pass, const lai_v u[2], lai_v sum[2],
+                         lai_v predicted[2], int rescale, int delta) {
     const lai_v zero = lai_zero();
     const int sets = delta ? LAI_DELTA_SETS : LAI_ADD_SETS;
     const int64_t next = rescale == LAI_ROWS; /* a rho for every row */
     const float *Q = pass->Q, *K = pass->K, *R = pass->R, *rho = pass->rho;
-    lai_v u[2], o[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
+    lai_v o[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
     lai_v r[2][2] = {{zero, zero}, {zero, zero}};
     int64_t i;
-    u[0] = rescale == LAI_LOOK ? zero : lai_load(pass->u);
-    u[1] = rescale == LAI_LOOK ? zero : lai_load(pass->u + 16);
 #define LAI_ROW(j)                                                                                 \
     lai_pair_row(S + 16 * (j), Q + (j), K + (j), R + (j), rho + (j)*next, rescale, delta, u,       \
                  o[(j) % sets], r[(j) % LAI_DELTA_SETS])
-    for (i = 0; i + 8 <= n; i += 8, S += 128, Q += 16, K += 16, R += 16, rho += 8 * next) {
+    for (i = 0; i < n; i += 8, S += 128, Q += 16, K += 16, R += 16, rho += 8 * next) {
         LAI_ROW(0);
         LAI_ROW(1);
         LAI_ROW(2);
@@ -2176,52 +2187,23 @@ LAI_INLINE void lai_pair(float *S, int64_t n, lai_pass *pass, float *predicted, 
         LAI_ROW(6);
         LAI_ROW(7);
     }
-    if (i < n) {
-        LAI_ROW(0);
-        LAI_ROW(1);
-        LAI_ROW(2);
-        LAI_ROW(3);
-    }
 #undef LAI_ROW
-    for (i = 0; i < 2; ++i) {
-        if (sets > 2) o[0][i] = lai_add(o[0][i], o[2][i]);
-        if (sets > 2) o[1][i] = lai_add(o[1][i], o[3][i]);
-        lai_store(pass->o + 16 * i, sets > 1 ? lai_add(o[0][i], o[1][i]) : o[0][i]);
-        if (delta)
-            lai_store(predicted + 16 * i, LAI_DELTA_SETS > 1 ? lai_add(r[0][i], r[1][i]) : r[0][i]);
-    }
+    sum[0] = lai_sum_sets(o[0][0], o[1][0], o[2][0], o[3][0], sets);
+    sum[1] = lai_sum_sets(o[0][1], o[1][1], o[2][1], o[3][1], sets);
+    if (delta) predicted[0] = lai_sum_sets(r[0][0], r[1][0], zero, zero, LAI_DELTA_SETS);
+    if (delta) predicted[1] = lai_sum_sets(r[0][1], r[1][1], zero, zero, LAI_DELTA_SETS);
 }
-
-/* Functions of their own: inlined into their caller, gcc runs out of registers inside the loop. */
-typedef void (*lai_pair_pass)(float *S, int64_t n, lai_pass *pass, float *predicted);
-#define LAI_PAIR(name, rescale, delta)                                                             \
-    static void name(float *S, int64_t n, lai_pass *pass, float *predicted) {                      \
-        lai_pair(S, n, pass, predicted, rescale, delta);                                           \
-    }
-LAI_PAIR(lai_add_keep, LAI_KEEP, 0)
-LAI_PAIR(lai_add_once, LAI_ONCE, 0)
-LAI_PAIR(lai_add_twice, LAI_TWICE, 0)
-LAI_PAIR(lai_add_rows, LAI_ROWS, 0)
-LAI_PAIR(lai_delta_keep, LAI_KEEP, 1)
-LAI_PAIR(lai_delta_once, LAI_ONCE, 1)
-LAI_PAIR(lai_delta_twice, LAI_TWICE, 1)
-LAI_PAIR(lai_delta_rows, LAI_ROWS, 1)
-LAI_PAIR(lai_look_pair, LAI_LOOK, 0)
-#undef LAI_PAIR
 
 /* o = sum of Q_i S_i, [2][16], and nothing written */
-static void lai_look(float *S, int64_t n, const float *Q, float *o) {
+LAI_NOINLINE void lai_look(float *S, int64_t n, const float *Q, float *o) {
+    const lai_v none[2] = {lai_zero(), lai_zero()};
+    lai_v sum[2] = {none[0], none[0]};
     lai_pass pass;
     pass.Q = pass.K = pass.R = pass.rho = Q;
-    lai_look_pair(S, n, &pass, NULL);
-    memcpy(o, pass.o, sizeof pass.o);
+    lai_pair(S, n, &pass, none, sum, sum, LAI_LOOK, 0);
+    lai_store(o, sum[0]);
+    lai_store(o + 16, sum[1]);
 }
-
-/* [delta rule?][rescale] */
-static const lai_pair_pass lai_pair_passes[2][4] = {
-    {lai_add_keep, lai_add_once, lai_add_twice, lai_add_rows},
-    {lai_delta_keep, lai_delta_once, lai_delta_twice, lai_delta_rows},
-};
 
 /* ------------------------------------------------------------------------------------------------
  * [LA-7] ENGINE
@@ -2490,7 +2472,7 @@ LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t c
     y->count = count;
     y->k_max = s->scratch;
     y->q_max = s->scratch + count;
-    if (h->layer->feature == LA_FEATURE_IDENTITY && h->layer->l2_mode == LA_L2_OFF) return;
+    if (!lai_maps(h->layer)) return;
     if (s->panels && total > 0) lai_project(h, y, own, total, s->panels, at, rows);
     for (i = 0; i < total; ++i) {
         const float *x = lai_input(y, own, i);
@@ -2559,7 +2541,7 @@ static void lai_store_z(const lai_head *h, const float *z, const lai_stream *s) 
 
 /* panels of 16 columns, [features][16] each; the rows up to a multiple of 4 are zeros */
 static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
-    return panels + (column - h->first) * LAI_ROUND4(h->features);
+    return panels + (column - h->first) * LAI_ROUND8(h->features);
 }
 
 static void lai_load_panels(const lai_head *h, float *panels) {
@@ -2568,7 +2550,7 @@ static void lai_load_panels(const lai_head *h, float *panels) {
     for (c = h->first; c < end; c += 16) {
         float *S = lai_panel(h, panels, c);
         const int64_t cols = LAI_MIN(end - c, 16);
-        for (i = 0; i < LAI_ROUND4(n); ++i)
+        for (i = 0; i < LAI_ROUND8(n); ++i)
             if (!h->state_in || i >= n)
                 lai_store(S + 16 * i, lai_zero());
             else if (h->layout == LA_KV)
@@ -2624,8 +2606,8 @@ typedef struct lai_pair_info {
     float read[2], late[2];     /* decay up to a and b, as a product of two factors */
     float write[2], write_late; /* factors of u_a and u_b */
     float rho[2];
-    float B, kk;       /* b's decay; B (k_b . k_a) */
-    int rescale, deep; /* deep: one of the second factors is not 1 */
+    float B, kk; /* b's decay; B (k_b . k_a) */
+    int rescale; /* LAI_TWICE where one of the second factors is not 1 */
 } lai_pair_info;
 
 /* for each query head: its dot products with the pair's own keys, and the factors of what it
@@ -2679,12 +2661,11 @@ LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_map
         lai_pair_info *info = c->info + LAI_STAGE(p);
         const float a = e[j], b = e[LAI_RING + j], B = e[2 * LAI_RING + j];
         const float B_late = deep[2 * LAI_RING + j] ? B : 1.0f;
-        info->deep = deep[j] || deep[LAI_RING + j] || deep[2 * LAI_RING + j];
         info->read[0] = a;
         info->late[0] = deep[j] ? a : 1.0f;
         info->read[1] = info->rho[0] = b;
         info->late[1] = info->rho[1] = deep[LAI_RING + j] ? b : 1.0f;
-        if (info->rescale && deep[LAI_RING + j]) info->rescale = LAI_TWICE;
+        if (deep[j] || deep[LAI_RING + j] || deep[2 * LAI_RING + j]) info->rescale = LAI_TWICE;
         info->write[0] = info->rescale ? B : 1.0f / a;
         info->write[1] = info->rescale ? 1.0f : 1.0f / b;
         info->write_late = info->rescale ? B_late : 1.0f;
@@ -2867,7 +2848,6 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
     int64_t m, i;
     info->read[0] = info->read[1] = info->late[0] = info->late[1] = 1.0f;
     info->write[0] = info->write[1] = info->write_late = 1.0f;
-    info->deep = 0;
     lai_pair_wide_keys(h, c, p, x, room);
     for (m = 0; m < c->queries; ++m) {
         const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
@@ -2900,7 +2880,7 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
 static void lai_no_decays(lai_pairs *c) {
     int64_t p;
     for (p = 0; p < 2 * LAI_RING; ++p) {
-        static const lai_pair_info none = {{1, 1}, {1, 1}, {1, 1}, 1, {1, 1}, 1, 0, LAI_KEEP, 0};
+        static const lai_pair_info none = {{1, 1}, {1, 1}, {1, 1}, 1, {1, 1}, 1, 0, LAI_KEEP};
         c->info[p] = none;
     }
 }
@@ -2935,146 +2915,154 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
         lai_pair_narrow(h, c, y, p, i, &x);
 }
 
-/* A pair as the panels see it: pointers at its slot, and at its tokens' rows. What later steps will
- * read and write is asked for evenly, a line of each row per panel: rows are short and far apart,
- * so hardware does not foresee them. q, k and gates per channel before they are prepared; v and out
- * two pairs ahead and no more, since rows whose distance is a power of two share few sets of L1
- * (four pairs ahead cost 10 to 30 %). */
+/* A pair as the panels see it: its slot, and its tokens' rows from the block's first column on.
+ * What later steps will read and write is asked for evenly, a line of each row per panel: rows are
+ * short and far apart, so hardware does not foresee them. Into L2, since rows whose distance is a
+ * power of two share few sets of L1 (into L1, 4 heads of 128 took a fifth longer on a Zen 4). */
 typedef struct lai_pair_view {
     const lai_pair_info *info;
     const lai_pair_query *query;
     lai_pass pass;
-    const float *v[2], *beta[2], *v_soon[2], *k_later[2], *q_later[2], *g_later[2];
-    float *out[2], *out_soon[2];
-    int tokens; /* 2, or 1 at an odd end */
+    const float *v, *beta, *v_soon, *out_soon, *k_later, *q_later, *g_later; /* of token a */
+    float *out;
+    int both; /* 0: there is no token b, at an odd end */
 } lai_pair_view;
 
 static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
-    const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot, t = 2 * p,
-                  last = h->keys - 1;
-    const int64_t ahead = c->ahead;
-    int i;
+    const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot, t = 2 * p;
+    const int64_t left = LAI_MAX(h->keys - 2 - t, 0), soon = t + LAI_MIN(LAI_SOON, left),
+                  later = t + LAI_MIN(c->ahead, left);
     x->info = c->info + LAI_STAGE(p);
     x->query = c->query + slot * c->queries;
     x->pass.K = c->K + slot * 2 * c->rows;
     x->pass.R = c->R + next * 2 * c->rows;
     x->pass.Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->pass.K;
     x->pass.rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
-    x->tokens = t + 1 < h->keys ? 2 : 1;
-    for (i = 0; i < 2; ++i) {
-        const int64_t own = LAI_MIN(t + i, last), soon = LAI_MIN(t + 4 + i, last),
-                      later = LAI_MIN(t + ahead + i, last);
-        x->v[i] = h->v.at + own * h->v.step;
-        x->beta[i] = h->beta.at + own * h->beta.step;
-        x->v_soon[i] = h->v.at + soon * h->v.step;
-        x->k_later[i] = h->k.at + later * h->k.step;
-        if (h->decay_wide) x->g_later[i] = h->log_decay.at + later * h->log_decay.step;
-        if (c->queries == 0) continue;
-        x->q_later[i] = h->q.at + later * h->q.step;
-        x->out[i] = lai_output(h, 0, own, 0);
-        x->out_soon[i] = lai_output(h, 0, soon, 0);
+    x->both = t + 1 < h->keys;
+    x->v = h->v.at + t * h->v.step + h->first;
+    x->beta = h->beta.at + t * h->beta.step + (h->beta_wide ? h->first : 0);
+    x->v_soon = x->out_soon = h->v.at + soon * h->v.step + h->first;
+    x->k_later = x->q_later = h->k.at + later * h->k.step;
+    x->g_later = h->decay_wide ? h->log_decay.at + later * h->log_decay.step : NULL;
+    if (c->queries == 0) return;
+    x->q_later = h->q.at + later * h->q.step;
+    x->out = lai_output(h, 0, t, h->first);
+    x->out_soon = lai_output(h, 0, soon, h->first);
+}
+
+/* a line of each of the rows of two tokens */
+LAI_INLINE void lai_prefetch_two(const float *row, int64_t step) {
+    LAI_PREFETCH_L2(row);
+    LAI_PREFETCH_L2(row + step);
+}
+
+LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pair_view *x, int64_t column) {
+    lai_prefetch_two(x->v_soon + column, h->v.step);
+    lai_prefetch_two(x->out_soon + column, h->out_step);
+    for (; column < h->dim_k; column += h->columns) {
+        lai_prefetch_two(x->k_later + column, h->k.step);
+        lai_prefetch_two(x->q_later + column, h->q.step);
+        if (h->decay_wide) lai_prefetch_two(x->g_later + column, h->log_decay.step);
     }
 }
 
-LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                  int64_t column) {
-    int64_t i;
-    LAI_PREFETCH(x->v_soon[0] + column);
-    LAI_PREFETCH(x->v_soon[1] + column);
-    if (c->queries > 0) {
-        LAI_PREFETCH_WRITE(x->out_soon[0] + column);
-        LAI_PREFETCH_WRITE(x->out_soon[1] + column);
-    }
-    for (i = column - h->first; i < h->dim_k; i += h->columns) {
-        LAI_PREFETCH(x->k_later[0] + i);
-        LAI_PREFETCH(x->k_later[1] + i);
-        if (h->decay_wide) {
-            LAI_PREFETCH(x->g_later[0] + i);
-            LAI_PREFETCH(x->g_later[1] + i);
-        }
-        if (c->queries == 0) continue;
-        LAI_PREFETCH(x->q_later[0] + i);
-        LAI_PREFETCH(x->q_later[1] + i);
-    }
+/* v of token i without what the state predicts for it (delta rules) */
+LAI_INLINE lai_v lai_pair_error(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                                int i, int64_t column, int rescale, int delta) {
+    const lai_v v = lai_load_n(x->v + i * h->v.step + column, h->columns - column);
+    lai_v r;
+    if (!delta) return v;
+    r = lai_load(c->predicted + 2 * column + 16 * i);
+    if (rescale == LAI_TWICE) r = lai_mul(r, lai_set(x->info->late[i]));
+    return lai_fnma(lai_set(x->info->read[i]), r, v);
 }
 
-/* what the pair writes into one panel; r is what the state predicts for its keys (delta rules) */
-LAI_INLINE void lai_pair_values(const lai_head *h, const lai_pair_view *x, const float *r,
-                                int64_t column, int64_t cols, lai_v *ua, lai_v *ub) {
-    const lai_pair_info *info = x->info;
-    lai_v a = lai_load_n(x->v[0] + column, cols), b;
-    if (h->delta) {
-        lai_v predicted = lai_load(r);
-        if (info->deep) predicted = lai_mul(predicted, lai_set(info->late[0]));
-        a = lai_fnma(lai_set(info->read[0]), predicted, a);
-    }
-    *ua = lai_times_beta(h, a, x->beta[0], column, cols);
-    *ub = lai_zero();
-    if (x->tokens < 2) return;
-    b = lai_load_n(x->v[1] + column, cols);
-    if (h->delta) {
-        lai_v predicted = lai_load(r + 16);
-        if (info->deep) predicted = lai_mul(predicted, lai_set(info->late[1]));
-        b = lai_fnma(lai_set(info->read[1]), predicted, b);
-        b = lai_fnma(lai_set(info->kk), *ua, b);
-    }
-    *ub = lai_times_beta(h, b, x->beta[1], column, cols);
-}
-
-/* o_a and o_b of query head m, from what the pass read (o) and the tokens' own writes (u) */
+/* o of query head m, from what the pass read (o) and the tokens' own writes (u) */
 LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64_t m,
-                                int64_t column, int64_t cols, lai_v ua, lai_v ub) {
+                                int64_t column, int rescale, const lai_v u[2], const lai_v o[2]) {
     const lai_pair_query *query = x->query + m;
-    const int64_t at = m * h->out_next + column;
-    lai_v oa = lai_load(x->pass.o), ob = lai_load(x->pass.o + 16);
-    if (x->info->deep) {
-        oa = lai_mul(oa, lai_set(x->info->late[0]));
-        ob = lai_mul(ob, lai_set(x->info->late[1]));
-    }
-    oa = lai_fma1(query->read[0], oa, lai_mul(lai_set(query->aa), ua));
-    lai_store_n(x->out[0] + at, oa, cols);
-    if (x->tokens < 2) return;
-    ob = lai_fma1(query->read[1], ob, lai_mul(lai_set(query->ba), ua));
-    lai_store_n(x->out[1] + at, lai_fma1(query->bb, ub, ob), cols);
+    const int64_t left = h->columns - column;
+    float *out = x->out + m * h->out_next + column;
+    lai_v a = o[0], b = o[1];
+    if (rescale == LAI_TWICE) a = lai_mul(a, lai_set(x->info->late[0]));
+    if (rescale == LAI_TWICE) b = lai_mul(b, lai_set(x->info->late[1]));
+    a = lai_fma1(query->read[0], a, lai_mul(lai_set(query->aa), u[0]));
+    lai_store_n(out, a, left);
+    if (!x->both) return;
+    b = lai_fma1(query->read[1], b, lai_mul(lai_set(query->ba), u[0]));
+    lai_store_n(out + h->out_step, lai_fma1(query->bb, u[1], b), left);
 }
 
 /* one pair, one panel */
-LAI_INLINE void lai_pair_panel(const lai_head *h, lai_pairs *c, lai_pair_view *x, int64_t column,
-                               int64_t cols) {
+LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                               int64_t column, int rescale, int delta) {
     const lai_pair_info *info = x->info;
-    const int64_t n = c->panel_rows;
-    float *S = c->panels + (column - h->first) * n, *r = c->predicted + 2 * (column - h->first);
-    lai_v ua, ub, wa;
+    const int64_t n = c->panel_rows, left = h->columns - column;
+    float *S = c->panels + column * n;
+    lai_v u[2], w[2], o[2], r[2];
     int64_t m;
-    lai_pair_prefetch(h, c, x, column);
-    lai_pair_values(h, x, r, column, cols, &ua, &ub);
-    for (m = 1; m < c->queries; ++m) {
-        lai_look(S, n, x->pass.Q + m * 2 * c->rows, x->pass.o);
-        lai_pair_output(h, x, m, column, cols, ua, ub);
+    if (x->both) lai_pair_prefetch(h, x, column);
+    u[0] = lai_pair_error(h, c, x, 0, column, rescale, delta);
+    u[0] = lai_times_beta(h, u[0], x->beta, column, left);
+    u[1] = lai_zero();
+    if (x->both) {
+        u[1] = lai_pair_error(h, c, x, 1, column, rescale, delta);
+        if (delta) u[1] = lai_fnma(lai_set(info->kk), u[0], u[1]);
+        u[1] = lai_times_beta(h, u[1], x->beta + h->beta.step, column, left);
     }
-    wa = lai_mul(ua, lai_set(info->write[0]));
-    if (info->deep) wa = lai_mul(wa, lai_set(info->write_late));
-    lai_store(x->pass.u, wa);
-    lai_store(x->pass.u + 16, lai_mul(ub, lai_set(info->write[1])));
-    lai_pair_passes[h->delta][info->rescale](S, n, &x->pass, r);
-    if (c->queries > 0) lai_pair_output(h, x, 0, column, cols, ua, ub);
+    for (m = 1; m < c->queries; ++m) {
+        float look[32];
+        lai_look(S, n, x->pass.Q + m * 2 * c->rows, look);
+        o[0] = lai_load(look);
+        o[1] = lai_load(look + 16);
+        lai_pair_output(h, x, m, column, rescale, u, o);
+    }
+    w[0] = lai_mul(u[0], lai_set(info->write[0]));
+    if (rescale == LAI_TWICE) w[0] = lai_mul(w[0], lai_set(info->write_late));
+    w[1] = lai_mul(u[1], lai_set(info->write[1]));
+    lai_pair(S, n, &x->pass, w, o, r, rescale, delta);
+    if (delta) lai_store(c->predicted + 2 * column, r[0]);
+    if (delta) lai_store(c->predicted + 2 * column + 16, r[1]);
+    if (c->queries > 0) lai_pair_output(h, x, 0, column, rescale, u, o);
 }
+
+/* The pass with what is around it, once per kind: called for one panel at a time, the registers that
+ * went through memory cost 4 %. */
+typedef void (*lai_pair_pass)(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                              int64_t column, int64_t stop);
+#define LAI_PAIR(name, rescale, delta)                                                             \
+    static void name(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,                \
+                     int64_t column, int64_t stop) {                                               \
+        for (; column < stop; column += 16) lai_pair_panel(h, c, x, column, rescale, delta);       \
+    }
+LAI_PAIR(lai_add_keep, LAI_KEEP, 0)
+LAI_PAIR(lai_add_once, LAI_ONCE, 0)
+LAI_PAIR(lai_add_twice, LAI_TWICE, 0)
+LAI_PAIR(lai_add_rows, LAI_ROWS, 0)
+LAI_PAIR(lai_delta_keep, LAI_KEEP, 1)
+LAI_PAIR(lai_delta_once, LAI_ONCE, 1)
+LAI_PAIR(lai_delta_twice, LAI_TWICE, 1)
+LAI_PAIR(lai_delta_rows, LAI_ROWS, 1)
+#undef LAI_PAIR
+
+/* [delta rule?][rescale] */
+static const lai_pair_pass lai_pair_passes[2][4] = {
+    {lai_add_keep, lai_add_once, lai_add_twice, lai_add_rows},
+    {lai_delta_keep, lai_delta_once, lai_delta_twice, lai_delta_rows},
+};
 
 /* Pairs first .. end - 1 over all panels, as many panels at a time as stay in L1, at least two: the
  * one hides the other's latency. The last panels leave a pair's slot to the one a ring later. */
 static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
-    const int64_t last = h->first + h->columns;
     const int64_t width = 16 * LAI_MAX(2, 256 / c->panel_rows);
-    int64_t group, column, p;
-    for (group = h->first; group < last; group += width)
+    int64_t column, p;
+    for (column = 0; column < h->columns; column += width)
         for (p = first; p < end; ++p) {
-            const int64_t stop = LAI_MIN(group + width, last);
+            const int64_t stop = LAI_MIN(column + width, h->columns);
             lai_pair_view x;
             lai_view_pair(h, c, p, &x);
-            for (column = group; column + 16 <= stop; column += 16)
-                lai_pair_panel(h, c, &x, column, 16);
-            if (column < stop) lai_pair_panel(h, c, &x, column, stop - column);
-            if (stop == last && p + LAI_RING < c->end) lai_prepare_pair(h, c, p + LAI_RING);
+            lai_pair_passes[h->delta][x.info->rescale](h, c, &x, column, stop);
+            if (stop == h->columns && p + LAI_RING < c->end) lai_prepare_pair(h, c, p + LAI_RING);
         }
 }
 
@@ -3098,7 +3086,7 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
     const int64_t block = 2 * LAI_RING;
     float *at = h->work;
     c->rows = rows;
-    c->panel_rows = LAI_ROUND4(h->features);
+    c->panel_rows = LAI_ROUND8(h->features);
     c->panels = at, at += columns * c->panel_rows;
     c->K = at, at += block * rows;
     c->Q = at, at += block * rows * h->queries;
@@ -3139,7 +3127,7 @@ static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
     c->count = (h->keys + 1) / 2;
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
     c->log_scale = 0.0;
-    c->ahead = h->layer->feature == LA_FEATURE_IDENTITY ? 2 * LAI_RING + 4 : 4 * LAI_RING;
+    c->ahead = lai_maps(h->layer) ? 4 * LAI_RING : 2 * LAI_RING + 4;
     if (!c->gated) lai_no_decays(c);
     lai_begin_stream(h, &c->stream, scratch,
                      scratch + lai_scratch_floats(c->rows, h->queries, 2 * LAI_RING));
@@ -4043,7 +4031,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->weak = 0;
     c->count = 0;
     c->log_gamma = 0.0;
-    c->panels = at, at += columns * LAI_ROUND4(h->features);
+    c->panels = at, at += columns * LAI_ROUND8(h->features);
     c->kappa = at, at += c->size * rows;
     c->transposed = at, at += c->length * rows;
     c->U = at, at += columns * c->size;
@@ -4212,6 +4200,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_dot
 #undef lai_pass
 #undef lai_pair_row
+#undef lai_sum_sets
 #undef lai_pair
 #undef lai_pair_pass
 #undef lai_add_keep
@@ -4222,7 +4211,6 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_delta_once
 #undef lai_delta_twice
 #undef lai_delta_rows
-#undef lai_look_pair
 #undef lai_look
 #undef lai_pair_passes
 #undef lai_largest
@@ -4276,8 +4264,9 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_prepare_pair
 #undef lai_pair_view
 #undef lai_view_pair
+#undef lai_prefetch_two
 #undef lai_pair_prefetch
-#undef lai_pair_values
+#undef lai_pair_error
 #undef lai_pair_output
 #undef lai_pair_panel
 #undef lai_pair_block
