@@ -522,6 +522,7 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_RING         16 /* pairs prepared at once */
 #define LAI_SLOT(p)      ((p) & (LAI_RING - 1))
 #define LAI_STAGE(p)     ((p) & (2 * LAI_RING - 1)) /* decays are known a ring earlier */
+#define LAI_WHOLE        12582912.0f                /* 1.5 * 2^23: see lai_exponent */
 #define LAI_SOON         8 /* tokens from a pair to the one whose v and out are asked for with it */
 #define LAI_TOKENS       16 /* tokens prepared at once by the other forms */
 #define LAI_TILE         6  /* rows of a tile */
@@ -1303,7 +1304,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 /* The names of a pass: lai_x is lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE. */
 #define lai_r                 LAI_NAME(r)
 #define lai_lanes             LAI_NAME(lanes)
-#define lai_r_pow2            LAI_NAME(r_pow2)
 #define lai_r_times_pow2      LAI_NAME(r_times_pow2)
 #define lai_r_sum4            LAI_NAME(r_sum4)
 #define lai_r_upper           LAI_NAME(r_upper)
@@ -1314,7 +1314,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_r_set             LAI_NAME(r_set)
 #define lai_r_max             LAI_NAME(r_max)
 #define lai_r_min             LAI_NAME(r_min)
-#define lai_r_round           LAI_NAME(r_round)
+#define lai_r_exponent        LAI_NAME(r_exponent)
 #define lai_r_add             LAI_NAME(r_add)
 #define lai_r_sub             LAI_NAME(r_sub)
 #define lai_r_mul             LAI_NAME(r_mul)
@@ -1336,8 +1336,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_fnma              LAI_NAME(fnma)
 #define lai_max               LAI_NAME(max)
 #define lai_min               LAI_NAME(min)
-#define lai_round             LAI_NAME(round)
-#define lai_pow2              LAI_NAME(pow2)
+#define lai_exponent          LAI_NAME(exponent)
 #define lai_times_pow2        LAI_NAME(times_pow2)
 #define lai_greater           LAI_NAME(greater)
 #define lai_not_less          LAI_NAME(not_less)
@@ -1399,6 +1398,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_favor_exp         LAI_NAME(favor_exp)
 #define lai_scratch_floats    LAI_NAME(scratch_floats)
 #define lai_map_row           LAI_NAME(map_row)
+#define lai_map_rows          LAI_NAME(map_rows)
 #define lai_map               LAI_NAME(map)
 #define lai_left_out          LAI_NAME(left_out)
 #define lai_first_maximum     LAI_NAME(first_maximum)
@@ -1535,7 +1535,6 @@ typedef __m256 lai_r;
 #define LAI_R_NOT_LESS(x, y) _mm256_cmp_ps(x, y, _CMP_NLT_UQ)
 #define LAI_R_KEEP(x, mask)  _mm256_and_ps(x, mask)
 #define LAI_R_ANY(mask)      (_mm256_movemask_ps(mask) != 0)
-#define LAI_R_ROUND(x)       _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 /* Nothing of x is computed before this point: keeps compilers from interleaving unrolled rows
  * until the registers no longer suffice. */
@@ -1548,12 +1547,8 @@ LAI_INLINE __m256i lai_lanes(int64_t n) {
 #define LAI_R_LOAD_N(p, n)     _mm256_maskload_ps(p, lai_lanes(n))
 #define LAI_R_STORE_N(p, x, n) _mm256_maskstore_ps(p, lai_lanes(n), x)
 
-LAI_INLINE lai_r lai_r_pow2(lai_r n) {
-    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
-}
 LAI_INLINE lai_r lai_r_times_pow2(lai_r x, lai_r n) {
-    const __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    const __m256i power = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), power));
 }
 
@@ -1592,19 +1587,14 @@ typedef __m512 lai_r;
     _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_castps_si512(mask)))
 #define LAI_R_ANY(mask)                                                                            \
     (_mm512_test_epi32_mask(_mm512_castps_si512(mask), _mm512_castps_si512(mask)) != 0)
-#define LAI_R_ROUND(x) _mm512_cvtepi32_ps(_mm512_cvtps_epi32(x))
-#define LAI_FENCE(x)   __asm__ volatile("" : "+v"((x).a))
+#define LAI_FENCE(x) __asm__ volatile("" : "+v"((x).a))
 
 LAI_INLINE __mmask16 lai_lanes(int64_t n) {
     return (__mmask16)((1u << (n < 0 ? 0 : n > 16 ? 16 : n)) - 1u);
 }
 
-LAI_INLINE lai_r lai_r_pow2(lai_r n) {
-    const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
-}
 LAI_INLINE lai_r lai_r_times_pow2(lai_r x, lai_r n) {
-    const __m512i power = _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23);
+    const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(n), 23);
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), power));
 }
 
@@ -1648,7 +1638,6 @@ typedef float32x4_t lai_r;
 #define LAI_R_KEEP(x, mask)                                                                        \
     vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vreinterpretq_u32_f32(mask)))
 #define LAI_R_ANY(mask)  (vmaxvq_u32(vreinterpretq_u32_f32(mask)) != 0)
-#define LAI_R_ROUND(x)   vrndnq_f32(x)
 #define LAI_FENCE(x)     __asm__ volatile("" : "+w"((x).a), "+w"((x).b), "+w"((x).c), "+w"((x).d))
 #define LAI_FENCE_SUM(x) LAI_FENCE(x)
 
@@ -1667,11 +1656,8 @@ LAI_INLINE void lai_r_store_n(float *p, lai_r x, int64_t n) {
     for (i = 0; i < 4 && i < (int)n; ++i) p[i] = lanes[i];
 }
 
-LAI_INLINE lai_r lai_r_pow2(lai_r n) {
-    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
-}
 LAI_INLINE lai_r lai_r_times_pow2(lai_r x, lai_r n) {
-    const int32x4_t power = vshlq_n_s32(vcvtq_s32_f32(n), 23);
+    const int32x4_t power = vshlq_n_s32(vreinterpretq_s32_f32(n), 23);
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), power));
 }
 
@@ -1727,7 +1713,6 @@ typedef struct lai_r {
 #define LAI_R_STORE_N(p, x, n) lai_r_store_n(p, x, n)
 #define LAI_R_MAX(x, y)        lai_r_max(x, y)
 #define LAI_R_MIN(x, y)        lai_r_min(x, y)
-#define LAI_R_ROUND(x)         lai_r_round(x)
 #define LAI_R_ANY(mask)        lai_r_any(mask)
 
 /* a function of registers x, y, z in terms of their lanes i */
@@ -1747,10 +1732,9 @@ LAI_BY_LANE(lai_r_set, (float s), s)
 LAI_BY_LANE(lai_r_load_n, (const float *p, int64_t n), i < (int)n ? p[i] : 0.0f)
 LAI_BY_LANE(lai_r_max, (lai_r x, lai_r y), LAI_X > LAI_Y ? LAI_X : LAI_Y)
 LAI_BY_LANE(lai_r_min, (lai_r x, lai_r y), LAI_X < LAI_Y ? LAI_X : LAI_Y)
-LAI_BY_LANE(lai_r_round, (lai_r x), floorf(LAI_X + 0.5f))
-LAI_BY_LANE(lai_r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
+LAI_BY_LANE(lai_r_exponent, (lai_r x), floorf(LAI_X * 1.44269504f + 0.5f) + LAI_WHOLE)
 LAI_BY_LANE(lai_r_times_pow2, (lai_r x, lai_r y),
-            LAI_X *lai_from_bits((uint32_t)((int32_t)LAI_Y + 127) << 23))
+            LAI_X *lai_from_bits((uint32_t)((int32_t)(LAI_Y - LAI_WHOLE) + 127) << 23))
 #if !defined(__GNUC__) && !defined(__clang__)
 LAI_BY_LANE(lai_r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
 LAI_BY_LANE(lai_r_sub, (lai_r x, lai_r y), LAI_X - LAI_Y)
@@ -1866,11 +1850,7 @@ LAI_INLINE lai_v lai_fnma(lai_v x, lai_v y, lai_v z) { return LAI_MAP3(LAI_R_FNM
 /* x > y ? x : y, so y where one is NaN */
 LAI_INLINE lai_v lai_max(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_MAX, x, y); }
 LAI_INLINE lai_v lai_min(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_MIN, x, y); }
-/* to a nearest whole number */
-LAI_INLINE lai_v lai_round(lai_v x) { return LAI_MAP1(LAI_R_ROUND, x); }
-/* 2^x for whole x in -127 (0) .. 128 (infinity) */
-LAI_INLINE lai_v lai_pow2(lai_v x) { return LAI_MAP1(lai_r_pow2, x); }
-/* x 2^n for whole n, where x and the result are normal numbers, or NaN */
+/* x 2^n, of LAI_WHOLE + n, where x and the result are normal numbers, or NaN; x = 1, n = -127: 0 */
 LAI_INLINE lai_v lai_times_pow2(lai_v x, lai_v n) { return LAI_MAP2(lai_r_times_pow2, x, n); }
 /* a mask */
 LAI_INLINE lai_v lai_greater(lai_v x, lai_v y) { return LAI_MAP2(LAI_R_GREATER, x, y); }
@@ -1963,14 +1943,26 @@ LAI_INLINE float lai_sum(lai_v x) {
     return s[0];
 }
 
+/* LAI_WHOLE + n, with the whole number n that is nearest to x / ln 2: added to a float it leaves no
+ * fraction, and n in the low bits. At most LAI_WHOLE + most, NaN included, whose bits so do not
+ * reach lai_times_pow2. */
+LAI_INLINE lai_v lai_exponent(lai_v x, float most) {
+#if LAI_PASS == LAI_PASS_SCALAR /* there may be no fma, and more digits than a float's */
+    return lai_min(LAI_MAP1(lai_r_exponent, x), lai_set(LAI_WHOLE + most));
+#else
+    return lai_min(lai_fma(x, lai_set(1.44269504f), lai_set(LAI_WHOLE)), lai_set(LAI_WHOLE + most));
+#endif
+}
+
 /* exp(x + lo) = s + s e and exp(x + lo) - 1 = (s - 1) + s e, with s = 2^n and e = exp(r) - 1 for
  * |r| <= ln(2) / 2 as r + r^2 p(r), p being the best polynomial of its degree: relative error 3e-9.
  * lo, if any, is a small correction: exp of a sum that a float cannot hold. Below -87.7 s = 0 and
  * e is finite; n stops at 127, from where on r grows until the result is infinite; NaN stays. */
 LAI_INLINE lai_v lai_exp_parts(lai_v x, const lai_v *lo, lai_v *s) {
-    lai_v n, r, p;
+    lai_v power, n, r, p;
     x = lai_max(lai_set(-88.0f), x); /* the second operand is what a NaN yields */
-    n = lai_min(lai_round(lai_mul(x, lai_set(1.44269504f))), lai_set(127.0f));
+    power = lai_exponent(x, 127.0f);
+    n = lai_sub(power, lai_set(LAI_WHOLE));
     r = lai_fnma(n, lai_set(0.693145752f), x); /* ln 2 in two parts: the first has 15 bits */
     r = lai_fnma(n, lai_set(1.42860677e-6f), r);
     if (lo) r = lai_add(r, *lo);
@@ -1978,7 +1970,7 @@ LAI_INLINE lai_v lai_exp_parts(lai_v x, const lai_v *lo, lai_v *s) {
     p = lai_fma(p, r, lai_set(0.0416683890f));
     p = lai_fma(p, r, lai_set(0.166665211f));
     p = lai_fma(p, r, lai_set(0.49999994f));
-    *s = lai_pow2(n);
+    *s = lai_times_pow2(lai_set(1.0f), power);
     return lai_fma(lai_mul(r, r), p, r);
 }
 
@@ -1992,9 +1984,10 @@ LAI_INLINE lai_v lai_exp(lai_v x, const lai_v *lo) {
  * multiply-adds. */
 LAI_INLINE lai_v lai_exp_low(lai_v x, const lai_v *lo, int zero) {
     const lai_v least = lai_set(-87.0f), there = lai_not_less(x, least);
-    lai_v n, r, p;
+    lai_v power, n, r, p;
     x = lai_max(least, x);
-    n = lai_round(lai_mul(x, lai_set(1.44269504f)));
+    power = lai_exponent(x, 0.0f);
+    n = lai_sub(power, lai_set(LAI_WHOLE));
     if (LAI_PASS != LAI_PASS_SCALAR) {
         r = lai_fnma(n, lai_set(0.693147181f), x);
     } else { /* without fma the product is rounded: ln 2 in two parts */
@@ -2006,7 +1999,7 @@ LAI_INLINE lai_v lai_exp_low(lai_v x, const lai_v *lo, int zero) {
     p = lai_fma(p, r, lai_set(0.166665211f));
     p = lai_fma(p, r, lai_set(0.49999994f));
     p = lai_fma(lai_fma(p, r, lai_set(1.0f)), r, lai_set(1.0f));
-    p = lai_times_pow2(p, n);
+    p = lai_times_pow2(p, power);
     return zero ? lai_keep(p, there) : p;
 }
 
@@ -2456,6 +2449,18 @@ static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float 
 #undef LAI_COSINE
 }
 
+static void lai_map_rows(const lai_head *h, lai_stream *s, int64_t t, int64_t count, lai_rows x,
+                         int keys, float *y, float *max) {
+    const int64_t rows = LAI_ROUND16(h->features);
+    int64_t i;
+    for (i = 0; i < count; ++i) {
+        const double gate = keys ? (double)h->log_decay.at[(t + i) * h->log_decay.step] : 0.0;
+        float *to = y + i * rows;
+        if (h->projection && !s->panels) lai_project_row(h, x.at + i * x.step, to);
+        lai_map_row(h, s, to, x.at + i * x.step, h->position + t + i, gate, max + i, keys);
+    }
+}
+
 /* Features of `count` tokens from t on, of the keys, the queries or both. The identity is the
  * input itself; anything else goes to scratch: maxima first, then a row for each of lai_input's. */
 LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t count, int keys,
@@ -2463,7 +2468,7 @@ LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t c
     const int64_t rows = LAI_ROUND16(h->features), own = keys ? count : 0;
     const int64_t total = own + (queries ? h->queries * count : 0);
     float *at = s->scratch + (h->queries + 1) * count;
-    int64_t i;
+    int64_t m;
     y->k = h->k;
     y->q = h->q;
     y->k.at += t * y->k.step;
@@ -2474,13 +2479,10 @@ LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t c
     y->q_max = s->scratch + count;
     if (!lai_maps(h->layer)) return;
     if (s->panels && total > 0) lai_project(h, y, own, total, s->panels, at, rows);
-    for (i = 0; i < total; ++i) {
-        const float *x = lai_input(y, own, i);
-        float *max = i < own ? y->k_max + i : y->q_max + i - own;
-        if (h->projection && !s->panels) lai_project_row(h, x, at + i * rows);
-        lai_map_row(h, s, at + i * rows, x, h->position + t + i % count,
-                    i < own ? (double)h->log_decay.at[(t + i) * h->log_decay.step] : 0.0, max,
-                    i < own);
+    if (keys) lai_map_rows(h, s, t, count, y->k, 1, at, y->k_max);
+    for (m = 0; queries && m < h->queries; ++m) {
+        const lai_rows q = {y->q.at + m * y->q_next, y->q.step};
+        lai_map_rows(h, s, t, count, q, 0, at + (own + m * count) * rows, y->q_max + m * count);
     }
     if (keys) y->k.at = at;
     if (keys) y->k.step = rows;
@@ -4119,7 +4121,6 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_R_NOT_LESS
 #undef LAI_R_KEEP
 #undef LAI_R_ANY
-#undef LAI_R_ROUND
 #undef LAI_FENCE
 #undef LAI_FENCE_SUM
 #undef LAI_LANES
@@ -4135,7 +4136,6 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_DELTA_SETS
 #undef lai_r
 #undef lai_lanes
-#undef lai_r_pow2
 #undef lai_r_times_pow2
 #undef lai_r_sum4
 #undef lai_r_upper
@@ -4146,7 +4146,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_r_set
 #undef lai_r_max
 #undef lai_r_min
-#undef lai_r_round
+#undef lai_r_exponent
 #undef lai_r_add
 #undef lai_r_sub
 #undef lai_r_mul
@@ -4168,8 +4168,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_fnma
 #undef lai_max
 #undef lai_min
-#undef lai_round
-#undef lai_pow2
+#undef lai_exponent
 #undef lai_times_pow2
 #undef lai_greater
 #undef lai_not_less
@@ -4231,6 +4230,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_favor_exp
 #undef lai_scratch_floats
 #undef lai_map_row
+#undef lai_map_rows
 #undef lai_map
 #undef lai_left_out
 #undef lai_first_maximum
