@@ -1460,7 +1460,6 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_token_row         LAI_NAME(token_row)
 #define lai_token_columns     LAI_NAME(token_columns)
 #define lai_token_16          LAI_NAME(token_16)
-#define lai_token_two         LAI_NAME(token_two)
 #define lai_token_rows        LAI_NAME(token_rows)
 #define lai_columns_pass      LAI_NAME(columns_pass)
 #define lai_rows_pass         LAI_NAME(rows_pass)
@@ -3346,43 +3345,39 @@ LAI_INLINE lai_v lai_token_16(float *S, int64_t left, lai_v k, lai_v q, lai_v va
     return lai_fma(s, q, y);
 }
 
-/* Two rows a and b, for which there are registers enough. */
-LAI_INLINE void lai_token_two(const lai_token *x, float *a, float *b, int64_t n, int mode, float ua,
-                              float ub, lai_v y[2]) {
+/* Up to 16 rows, four at a time: what each writes, u, becomes what is read from it. Rows that do not
+ * exist are room whose results are dropped. */
+LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t rows, int mode,
+                               float u[16]) {
     const float *k = x->k, *q = x->q, *value = x->gate.value, *step = x->gate.step;
-    const lai_v u0 = lai_set(ua), u1 = lai_set(ub), v = lai_set(value[0]), s = lai_set(step[0]);
+    const lai_v v = lai_set(value[0]), s = lai_set(step[0]);
     const int64_t ahead = x->ahead;
-    lai_v y0 = lai_zero(), y1 = y0;
-    int64_t i;
-#define LAI_BOTH(left)                                                                             \
+    int64_t r, i;
+    for (r = 0; r < rows; r += 4) {
+        float *a = S + r * n, *b = r + 1 < rows ? a + n : x->spare;
+        float *c = r + 2 < rows ? a + 2 * n : x->spare, *d = r + 3 < rows ? a + 3 * n : x->spare;
+        lai_v y0 = lai_zero(), y1 = y0, y2 = y0, y3 = y0;
+#define LAI_FOUR(left)                                                                             \
     do {                                                                                           \
         const lai_v ki = lai_load_n(k + i, left), qi = lai_load_n(q + i, left);                    \
         const lai_v vi = mode == LAI_MIXED ? lai_load(value + i) : v;                              \
         const lai_v si = mode == LAI_MIXED ? lai_load(step + i) : s;                               \
-        LAI_PREFETCH(lai_from(a + i, ahead));                                                      \
-        LAI_PREFETCH(lai_from(b + i, ahead));                                                      \
-        y0 = lai_token_16(a + i, left, ki, qi, vi, si, mode, u0, y0);                              \
-        y1 = lai_token_16(b + i, left, ki, qi, vi, si, mode, u1, y1);                              \
+        if (ahead) {                                                                               \
+            const float *next = lai_from(a, ahead + 4 * i);                                        \
+            LAI_PREFETCH(next);                                                                    \
+            LAI_PREFETCH(lai_from(next, 16));                                                      \
+            LAI_PREFETCH(lai_from(next, 32));                                                      \
+            LAI_PREFETCH(lai_from(next, 48));                                                      \
+        }                                                                                          \
+        y0 = lai_token_16(a + i, left, ki, qi, vi, si, mode, lai_set(u[r]), y0);                   \
+        y1 = lai_token_16(b + i, left, ki, qi, vi, si, mode, lai_set(u[r + 1]), y1);               \
+        y2 = lai_token_16(c + i, left, ki, qi, vi, si, mode, lai_set(u[r + 2]), y2);               \
+        y3 = lai_token_16(d + i, left, ki, qi, vi, si, mode, lai_set(u[r + 3]), y3);               \
     } while (0)
-    for (i = 0; i + 16 <= n; i += 16) LAI_BOTH(16);
-    if (i < n) LAI_BOTH(n - i);
-#undef LAI_BOTH
-    y[0] = y0;
-    y[1] = y1;
-}
-
-/* Up to 16 rows: what each writes, u, becomes what is read from it. Rows that do not exist are room
- * whose results are dropped. */
-LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t rows, int mode,
-                               float u[16]) {
-    int64_t r;
-    for (r = 0; r < rows; r += 4) {
-        float *a = S + r * n, *b = r + 1 < rows ? a + n : x->spare;
-        float *c = r + 2 < rows ? a + 2 * n : x->spare, *d = r + 3 < rows ? a + 3 * n : x->spare;
-        lai_v y[4];
-        lai_token_two(x, a, b, n, mode, u[r], u[r + 1], y);
-        lai_token_two(x, c, d, n, mode, u[r + 2], u[r + 3], y + 2);
-        lai_sum4(u + r, y[0], y[1], y[2], y[3]);
+        for (i = 0; i + 16 <= n; i += 16) LAI_FOUR(16);
+        if (i < n) LAI_FOUR(n - i);
+#undef LAI_FOUR
+        lai_sum4(u + r, y0, y1, y2, y3);
     }
 }
 
@@ -3457,7 +3452,8 @@ static void lai_token_vk(const lai_head *h, lai_token *x, float *state) {
     const int64_t end = h->first + h->columns, n = h->features;
     const float *beta = h->beta.at + x->t * h->beta.step;
     int64_t row, rows, m;
-    x->ahead = h->keys > LAI_FEW ? 0 : 4096;
+    x->ahead =
+        h->keys > LAI_FEW ? 0 : (h->delta ? 16 : 8) * n; /* rows, and whole blocks if read twice */
     for (row = h->first; row < end; row += rows) {
         float *S = state + row * n, u[16] = {0.0f};
         lai_v v;
@@ -4292,7 +4288,6 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_token_row
 #undef lai_token_columns
 #undef lai_token_16
-#undef lai_token_two
 #undef lai_token_rows
 #undef lai_columns_pass
 #undef lai_rows_pass
