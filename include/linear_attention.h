@@ -1740,8 +1740,9 @@ LAI_BY_LANE(lai_r_max, (lai_r x, lai_r y), LAI_X > LAI_Y ? LAI_X : LAI_Y)
 LAI_BY_LANE(lai_r_min, (lai_r x, lai_r y), LAI_X < LAI_Y ? LAI_X : LAI_Y)
 LAI_BY_LANE(lai_r_round, (lai_r x), floorf(LAI_X + 0.5f))
 LAI_BY_LANE(lai_r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
-LAI_BY_LANE(lai_r_times_pow2, (lai_r x, lai_r y),
-            LAI_X *lai_from_bits((uint32_t)((int32_t)LAI_Y + 127) << 23))
+LAI_BY_LANE(lai_r_times_pow2, (lai_r x, lai_r y), /* a NaN becomes 127: no int32_t is one */
+            LAI_X *lai_from_bits((uint32_t)((int32_t)(LAI_Y < 127.0f ? LAI_Y : 127.0f) + 127)
+                                 << 23))
 #if !defined(__GNUC__) && !defined(__clang__)
 LAI_BY_LANE(lai_r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
 LAI_BY_LANE(lai_r_sub, (lai_r x, lai_r y), LAI_X - LAI_Y)
