@@ -35,7 +35,6 @@ enum { BUFFER_LIMIT = 1 << 21 }; /* bytes; what would need more is not run */
 void *buffer_new(size_t bytes, size_t lead);
 void buffers_free(void);
 
-int buffer_holds(const void *at, size_t bytes); /* do they lie in one buffer? */
 void buffers_remember(void);                    /* what all of them hold now */
 const void *buffer_before(const void *at);      /* that, of an address in one */
 void buffer_allow(const void *at, size_t bytes); /* these may change */
