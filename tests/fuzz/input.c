@@ -370,9 +370,11 @@ static Rows pool_rows(const Case *c, const int64_t *slots, int64_t stride) {
 
 static Rows projection_rows(const la_layer *layer) {
     Rows rows = {{1, 1, 0}, {0, 0, 0}, 0};
-    rows.counts[2] = layer->feature == LA_FEATURE_FAVOR ? layer->heads : 0;
-    rows.strides[2] = layer->projection_head_stride;
-    rows.width = layer->features * layer->dim_k;
+    if (layer->feature == LA_FEATURE_FAVOR) { /* in other layers any numbers may stand there */
+        rows.counts[2] = layer->heads;
+        rows.strides[2] = layer->projection_head_stride;
+        rows.width = layer->features * layer->dim_k;
+    }
     return rows;
 }
 
