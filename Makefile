@@ -145,7 +145,8 @@ check-fuzz: ## Any bytes as layers, calls and data, for FUZZ_TIME seconds: clang
 		EXTRA='-g1 -O1 $(FUZZ_SANITIZERS)' build/fuzz/fuzz
 	build/fuzz/fuzz -max_total_time=$(FUZZ_TIME) -max_len=512 -len_control=0 -timeout=60 \
 		-entropic=0 -use_cmp=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ \
-		$(FUZZ_OPTIONS) build/fuzz/corpus tests/fuzz/corpus >build/fuzz/log 2>&1 || { cat build/fuzz/log; exit 1; }
+		$(FUZZ_OPTIONS) build/fuzz/corpus tests/fuzz/corpus >build/fuzz/log 2>&1 ||
+		{ cat build/fuzz/log; exit 1; }
 	grep -E '^(Done|stat::)|DONE' build/fuzz/log
 
 check-arm: ## All tests on aarch64, in an eighth of all ways: a cross compiler and qemu
