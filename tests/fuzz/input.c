@@ -989,11 +989,12 @@ static void fill(Case *c) {
 
 /* ---------------------------------------------------------------- all of it */
 
-/* One pointer that is null, is another one, or stands a little aside. */
+/* One pointer, mostly that of an output, is null, is another one, or stands a little aside. */
 static void spoil_pointer(Case *c) {
     la_call *call = &c->call;
     const void *pointers[9], *one;
-    int to = input_below(9), from = input_below(9), kind = input_below(3);
+    int to = input_below(2) ? 6 + input_below(3) : input_below(9);
+    int from = input_below(9), kind = input_below(4);
     char *moved;
     pointers[0] = call->q.data;
     pointers[1] = call->k.data;
@@ -1004,9 +1005,9 @@ static void spoil_pointer(Case *c) {
     pointers[6] = call->out.data;
     pointers[7] = call->state_out;
     pointers[8] = call->workspace;
-    one = kind == 0 ? NULL : kind == 1 ? pointers[from] : pointers[to];
+    one = kind == 0 ? NULL : kind == 1 ? pointers[to] : pointers[from];
     memcpy(&moved, &one, sizeof moved);
-    if (one != NULL && kind == 2) {
+    if (one != NULL && kind < 3) {
         moved += 4 * (input_below(17) - 8);
     }
     switch (to) {
@@ -1070,7 +1071,7 @@ void case_new(Case *c) {
     int spoilt, pointers;
     case_layer(c);
     spoilt = input_chance(4);
-    pointers = input_chance(12);
+    pointers = input_chance(6);
     noise_seed(take_bits(2));
     take_numbers(c);
     if (spoilt) {
