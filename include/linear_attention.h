@@ -3027,8 +3027,8 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
     if (c->queries > 0) lai_pair_output(h, x, 0, column, rescale, u, o);
 }
 
-/* The pass with what is around it, once per kind: called for one panel at a time, the registers that
- * went through memory cost 4 %. */
+/* The pass with what is around it, once per kind: called for one panel at a time, what then went
+ * through memory instead of registers cost 4 %. */
 typedef void (*lai_pair_pass)(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
                               int64_t column, int64_t stop);
 #define LAI_PAIR(name, rescale, delta)                                                             \
@@ -3345,8 +3345,8 @@ LAI_INLINE lai_v lai_token_16(float *S, int64_t left, lai_v k, lai_v q, lai_v va
     return lai_fma(s, q, y);
 }
 
-/* Up to 16 rows, four at a time: what each writes, u, becomes what is read from it. Rows that do not
- * exist are room whose results are dropped. */
+/* Up to 16 rows, four at a time: what each writes, u, becomes what is read from it. Rows that do
+ * not exist are room whose results are dropped. */
 LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t rows, int mode,
                                float u[16]) {
     const float *k = x->k, *q = x->q, *value = x->gate.value, *step = x->gate.step;
@@ -4410,13 +4410,14 @@ static int64_t lai_map_head(const la_layer *layer, int64_t head, int64_t others)
     return layer->head_map == LA_TILED ? head % others : head * others / layer->heads;
 }
 
-/* a view's rows of one head; a tensor that is not there is one constant row */
-static lai_rows lai_rows_at(const la_in *x, int64_t sequence, int64_t token, int64_t head,
-                            const float *absent) {
+/* A view's `count` rows of one head. A tensor that is not there is one constant row, and so is one
+ * of no rows, whose strides nobody has checked. */
+static lai_rows lai_rows_at(const la_in *x, int64_t count, int64_t sequence, int64_t token,
+                            int64_t head, const float *absent) {
     lai_rows r;
     r.at = absent;
     r.step = 0;
-    if (x->data) {
+    if (x->data && count > 0) {
         r.at =
             x->data + sequence * x->batch_stride + token * x->token_stride + head * x->head_stride;
         r.step = x->token_stride;
@@ -4435,13 +4436,15 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     const int64_t b = call->offsets ? 0 : sequence;
     const int64_t from = lai_slot(call->slots_in, sequence),
                   to = lai_slot(call->slots_out, sequence);
-    h->q = lai_rows_at(&call->q, b, first, query, &lai_no_gate);
-    h->k = lai_rows_at(&call->k, b, first, k_head, &lai_no_gate);
-    h->v = lai_rows_at(&call->v, b, first, head, &lai_no_gate);
-    h->log_decay = lai_rows_at(&call->log_decay, b, first, head, &lai_no_gate);
-    h->beta = lai_rows_at(&call->beta, b, first, head, &lai_no_beta);
+    h->tokens = lai_tokens_of(call, sequence);
+    h->keys = lai_keys_of(layer, call, sequence);
+    h->q = lai_rows_at(&call->q, h->tokens, b, first, query, &lai_no_gate);
+    h->k = lai_rows_at(&call->k, h->keys, b, first, k_head, &lai_no_gate);
+    h->v = lai_rows_at(&call->v, h->keys, b, first, head, &lai_no_gate);
+    h->log_decay = lai_rows_at(&call->log_decay, h->keys, b, first, head, &lai_no_gate);
+    h->beta = lai_rows_at(&call->beta, h->keys, b, first, head, &lai_no_beta);
     h->out = call->out.data;
-    if (h->out)
+    if (h->out && h->tokens > 0)
         h->out += b * call->out.batch_stride + first * call->out.token_stride +
                   (many ? query : head) * call->out.head_stride;
     h->state_in = NULL;
@@ -4458,8 +4461,6 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     h->projection = NULL; /* other layers may have one lying about */
     if (layer->feature == LA_FEATURE_FAVOR)
         h->projection = layer->projection + head * layer->projection_head_stride;
-    h->tokens = lai_tokens_of(call, sequence);
-    h->keys = lai_keys_of(layer, call, sequence);
     h->position = call->positions ? call->positions[sequence] : 0;
     h->form = lai_choose_form(layer, call, h->tokens, h->state_in != NULL, h->state_out != NULL);
 }
@@ -4549,12 +4550,18 @@ LA_DEF la_status la_call_init(la_call *call, const la_layer *layer, int64_t batc
     return LA_OK;
 }
 
+/* a packed stride; sizes that no memory holds get one that no check lets pass */
+static int64_t lai_stride(int64_t rows, int64_t step) {
+    const int64_t stride = lai_muladd(rows, step, 0);
+    return stride < 0 ? INT64_MAX : stride;
+}
+
 LA_DEF la_in la_bthd(const float *data, int64_t tokens, int64_t heads, int64_t width) {
     la_in x;
     x.data = data;
     x.head_stride = width;
-    x.token_stride = heads * width;
-    x.batch_stride = tokens * heads * width;
+    x.token_stride = lai_stride(heads, width);
+    x.batch_stride = lai_stride(tokens, x.token_stride);
     x.width = width;
     x.type = LA_F32;
     return x;
@@ -4563,7 +4570,7 @@ LA_DEF la_in la_bthd(const float *data, int64_t tokens, int64_t heads, int64_t w
 LA_DEF la_in la_bhtd(const float *data, int64_t tokens, int64_t heads, int64_t width) {
     la_in x = la_bthd(data, tokens, heads, width);
     x.token_stride = width;
-    x.head_stride = tokens * width;
+    x.head_stride = lai_stride(tokens, width);
     return x;
 }
 

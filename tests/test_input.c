@@ -774,3 +774,51 @@ TEST(input_strides_of_single_rows) {
         CHECK(out[0] == 30, "form %d: %g", form, (double)out[0]);
     }
 }
+
+/* Nor are those of no rows: of a batch without tokens, and of empty sequences behind the last token
+   of a packed axis. (Sanitizers see whether an address is made of them.) */
+TEST(input_strides_of_no_rows) {
+    static float x[4] = {1, 2, 3, 4}, out[4], states[3 * 16];
+    static double workspace[1 << 14];
+    static const int64_t offsets[] = {0, 1, 1, 1};
+    la_layer layer;
+    la_call call;
+    int tokens, form;
+    CHECK(la_layer_init(&layer, LA_DELTANET, 1, 4, 4) == LA_OK, "layer");
+    for (tokens = 0; tokens <= 1; tokens++) {
+        CHECK(la_call_init(&call, &layer, 3, tokens) == LA_OK, "call");
+        call.q = call.k = call.v = call.log_decay = call.beta = la_bthd(x, 1, 1, 4);
+        call.out = la_bthd_out(out, 1, 1, 4);
+        call.q.batch_stride = call.k.token_stride = call.v.token_stride = INT64_MAX;
+        call.out.token_stride = call.beta.batch_stride = INT64_MIN;
+        call.log_decay.token_stride = INT64_MAX / 2;
+        call.offsets = tokens ? offsets : NULL;
+        call.state_out = states;
+        call.workspace = workspace;
+        call.workspace_size = sizeof workspace;
+        for (form = LA_AUTO; form <= LA_CHUNKWISE; form++) {
+            call.form = form;
+            states[47] = 1;
+            CHECK(la_forward(&layer, &call) == LA_OK, "%d tokens, form %d", tokens, form);
+            CHECK(states[47] == 0, "the last state is not empty: %g", (double)states[47]);
+        }
+    }
+}
+
+/* Sizes that no memory holds make packed views that no check lets pass, whatever their product. */
+TEST(input_packed_views_of_absurd_sizes) {
+    static const int64_t absurd[] = {INT64_MAX, (int64_t)1 << 62, (int64_t)1 << 48, -1, INT64_MIN};
+    const int64_t huge = (int64_t)1 << 40;
+    la_in view;
+    int i;
+    for (i = 0; i < COUNT(absurd); i++) {
+        view = la_bthd(fixture.at[Q], huge, absurd[i], 1 << 20);
+        CHECK(view.token_stride == INT64_MAX, "size %d: %lld", i, (long long)view.token_stride);
+        CHECK(view.batch_stride == INT64_MAX, "size %d: %lld", i, (long long)view.batch_stride);
+        view = la_bhtd(fixture.at[Q], absurd[i], huge, 1 << 20);
+        CHECK(view.head_stride == INT64_MAX, "size %d: %lld", i, (long long)view.head_stride);
+    }
+    REFUSED(LA_E_OVERFLOW, "q", call->q = la_bthd(fixture.at[Q], huge, INT64_MAX, DK));
+    REFUSED(LA_E_OVERFLOW, "k", call->k = la_bhtd(fixture.at[K], (int64_t)1 << 62, HK, DK));
+    REFUSED(LA_E_OVERFLOW, "out", call->out = la_bthd_out(fixture.at[OUT], huge, huge, DV));
+}
