@@ -1300,6 +1300,8 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_r_sum4            LAI_NAME(r_sum4)
 #define lai_r_upper           LAI_NAME(r_upper)
 #define lai_r_half            LAI_NAME(r_half)
+#define lai_r_load            LAI_NAME(r_load)
+#define lai_r_store           LAI_NAME(r_store)
 #define lai_r_load_n          LAI_NAME(r_load_n)
 #define lai_r_store_n         LAI_NAME(r_store_n)
 #define lai_r_bits            LAI_NAME(r_bits)
@@ -1507,6 +1509,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define LAI_LANES      8
 #define LAI_ADD_SETS   2 /* of sums of the pair pass: see lai_pair */
 #define LAI_DELTA_SETS 1
+#define LAI_LARGE      LAI_INLINE /* what the scalar pass needs many instructions for */
 typedef __m256 lai_r;
 #define LAI_FENCE_SUM(x)     ((void)0)
 #define LAI_LEAVE()          _mm256_zeroupper() /* compilers forget it on some paths */
@@ -1558,6 +1561,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_LANES              16
 #define LAI_ADD_SETS           4
 #define LAI_DELTA_SETS         2
+#define LAI_LARGE              LAI_INLINE
 typedef __m512 lai_r;
 #define LAI_FENCE_SUM(x)       ((void)0)
 #define LAI_LEAVE()            _mm256_zeroupper()
@@ -1618,6 +1622,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_LANES              4
 #define LAI_ADD_SETS           1
 #define LAI_DELTA_SETS         1
+#define LAI_LARGE              LAI_INLINE
 typedef float32x4_t lai_r;
 #define LAI_LEAVE()            ((void)0)
 #define LAI_R_SET(x)           vdupq_n_f32(x)
@@ -1676,6 +1681,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_FENCE_SUM(x) ((void)0)
 #define LAI_ADD_SETS     1
 #define LAI_DELTA_SETS   1
+#define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
 #if defined(__GNUC__) || defined(__clang__)
 #define LAI_FENCE(x)         __asm__ volatile("" : : : "memory")
 typedef float lai_r __attribute__((vector_size(16)));
@@ -1688,6 +1694,10 @@ typedef int32_t lai_r_bits __attribute__((vector_size(16)));
 #define LAI_R_GREATER(x, y)  ((lai_r)((x) > (y)))
 #define LAI_R_NOT_LESS(x, y) ((lai_r)(~(lai_r_bits)((x) < (y))))
 #define LAI_R_KEEP(x, mask)  ((lai_r)((lai_r_bits)(x) & (lai_r_bits)(mask)))
+#define LAI_R_PICK(mask, x, y)                                                                     \
+    ((lai_r)(((lai_r_bits)(x) & (lai_r_bits)(mask)) | ((lai_r_bits)(y) & ~(lai_r_bits)(mask))))
+#define LAI_R_MAX(x, y)      LAI_R_PICK((x) > (y), x, y)
+#define LAI_R_MIN(x, y)      LAI_R_PICK((x) < (y), x, y)
 #else
 #define LAI_FENCE(x)         ((void)(x))
 typedef struct lai_r {
@@ -1701,6 +1711,8 @@ typedef struct lai_r {
 #define LAI_R_GREATER(x, y)  lai_r_greater(x, y)
 #define LAI_R_NOT_LESS(x, y) lai_r_not_less(x, y)
 #define LAI_R_KEEP(x, mask)  lai_r_keep(x, mask)
+#define LAI_R_MAX(x, y)      lai_r_max(x, y)
+#define LAI_R_MIN(x, y)      lai_r_min(x, y)
 #endif
 #if !LAI_HAS_FMA && (defined(__GNUC__) || defined(__clang__))
 #define LAI_R_FMA(x, y, z)  ((x) * (y) + (z))
@@ -1712,18 +1724,16 @@ typedef struct lai_r {
 #define LAI_LEAVE()            ((void)0)
 #define LAI_R_SET(x)           lai_r_set(x)
 #define LAI_R_FMA1(s, y, z)    LAI_R_FMA(LAI_R_SET(s), y, z)
-#define LAI_R_LOAD(p)          lai_r_load_n(p, 4)
+#define LAI_R_LOAD(p)          lai_r_load(p)
 #define LAI_R_LOAD_N(p, n)     lai_r_load_n(p, n)
-#define LAI_R_STORE(p, x)      lai_r_store_n(p, x, 4)
+#define LAI_R_STORE(p, x)      lai_r_store(p, x)
 #define LAI_R_STORE_N(p, x, n) lai_r_store_n(p, x, n)
-#define LAI_R_MAX(x, y)        lai_r_max(x, y)
-#define LAI_R_MIN(x, y)        lai_r_min(x, y)
 #define LAI_R_ROUND(x)         lai_r_round(x)
 #define LAI_R_ANY(mask)        lai_r_any(mask)
 
 /* a function of registers x, y, z in terms of their lanes i */
-#define LAI_BY_LANE(name, parameters, expression)                                                  \
-    LAI_INLINE lai_r name parameters {                                                             \
+#define LAI_BY_LANE(inlined, name, parameters, expression)                                         \
+    inlined lai_r name parameters {                                                                \
         float lanes[4];                                                                            \
         lai_r r;                                                                                   \
         int i;                                                                                     \
@@ -1734,33 +1744,41 @@ typedef struct lai_r {
 #define LAI_X LAI_LANE(x, i)
 #define LAI_Y LAI_LANE(y, i)
 #define LAI_Z LAI_LANE(z, i)
-LAI_BY_LANE(lai_r_set, (float s), s)
-LAI_BY_LANE(lai_r_load_n, (const float *p, int64_t n), i < (int)n ? p[i] : 0.0f)
-LAI_BY_LANE(lai_r_max, (lai_r x, lai_r y), LAI_X > LAI_Y ? LAI_X : LAI_Y)
-LAI_BY_LANE(lai_r_min, (lai_r x, lai_r y), LAI_X < LAI_Y ? LAI_X : LAI_Y)
-LAI_BY_LANE(lai_r_round, (lai_r x), floorf(LAI_X + 0.5f))
-LAI_BY_LANE(lai_r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
-LAI_BY_LANE(lai_r_times_pow2, (lai_r x, lai_r y),
+LAI_BY_LANE(LAI_INLINE, lai_r_set, (float s), s)
+LAI_BY_LANE(LAI_LARGE, lai_r_load_n, (const float *p, int64_t n), i < (int)n ? p[i] : 0.0f)
+LAI_BY_LANE(LAI_INLINE, lai_r_round, (lai_r x), floorf(LAI_X + 0.5f))
+LAI_BY_LANE(LAI_INLINE, lai_r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
+LAI_BY_LANE(LAI_INLINE, lai_r_times_pow2, (lai_r x, lai_r y),
             LAI_X *lai_from_bits((uint32_t)((int32_t)LAI_Y + 127) << 23))
 #if !defined(__GNUC__) && !defined(__clang__)
-LAI_BY_LANE(lai_r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
-LAI_BY_LANE(lai_r_sub, (lai_r x, lai_r y), LAI_X - LAI_Y)
-LAI_BY_LANE(lai_r_mul, (lai_r x, lai_r y), (LAI_X) * (LAI_Y))
-LAI_BY_LANE(lai_r_div, (lai_r x, lai_r y), (LAI_X) / (LAI_Y))
-LAI_BY_LANE(lai_r_not_less, (lai_r x, lai_r y), LAI_X < LAI_Y ? 0.0f : 1.0f)
-LAI_BY_LANE(lai_r_greater, (lai_r x, lai_r y), LAI_X > LAI_Y ? 1.0f : 0.0f)
-LAI_BY_LANE(lai_r_keep, (lai_r x, lai_r y), LAI_Y > 0.0f ? LAI_X : 0.0f)
+LAI_BY_LANE(LAI_INLINE, lai_r_max, (lai_r x, lai_r y), LAI_X > LAI_Y ? LAI_X : LAI_Y)
+LAI_BY_LANE(LAI_INLINE, lai_r_min, (lai_r x, lai_r y), LAI_X < LAI_Y ? LAI_X : LAI_Y)
+LAI_BY_LANE(LAI_INLINE, lai_r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
+LAI_BY_LANE(LAI_INLINE, lai_r_sub, (lai_r x, lai_r y), LAI_X - LAI_Y)
+LAI_BY_LANE(LAI_INLINE, lai_r_mul, (lai_r x, lai_r y), (LAI_X) * (LAI_Y))
+LAI_BY_LANE(LAI_INLINE, lai_r_div, (lai_r x, lai_r y), (LAI_X) / (LAI_Y))
+LAI_BY_LANE(LAI_INLINE, lai_r_not_less, (lai_r x, lai_r y), LAI_X < LAI_Y ? 0.0f : 1.0f)
+LAI_BY_LANE(LAI_INLINE, lai_r_greater, (lai_r x, lai_r y), LAI_X > LAI_Y ? 1.0f : 0.0f)
+LAI_BY_LANE(LAI_INLINE, lai_r_keep, (lai_r x, lai_r y), LAI_Y > 0.0f ? LAI_X : 0.0f)
 #endif
 #if LAI_HAS_FMA || (!defined(__GNUC__) && !defined(__clang__))
-LAI_BY_LANE(lai_r_fma, (lai_r x, lai_r y, lai_r z), LAI_MADD(LAI_X, LAI_Y, LAI_Z))
-LAI_BY_LANE(lai_r_fnma, (lai_r x, lai_r y, lai_r z), LAI_MADD(-LAI_X, LAI_Y, LAI_Z))
+LAI_BY_LANE(LAI_INLINE, lai_r_fma, (lai_r x, lai_r y, lai_r z), LAI_MADD(LAI_X, LAI_Y, LAI_Z))
+LAI_BY_LANE(LAI_INLINE, lai_r_fnma, (lai_r x, lai_r y, lai_r z), LAI_MADD(-LAI_X, LAI_Y, LAI_Z))
 #endif
 #undef LAI_BY_LANE
 #undef LAI_X
 #undef LAI_Y
 #undef LAI_Z
 
-LAI_INLINE void lai_r_store_n(float *p, lai_r x, int64_t n) {
+LAI_INLINE lai_r lai_r_load(const float *p) {
+    lai_r r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
+LAI_INLINE void lai_r_store(float *p, lai_r x) {
+    memcpy(p, &x, sizeof x);
+}
+LAI_LARGE void lai_r_store_n(float *p, lai_r x, int64_t n) {
     int i;
     for (i = 0; i < 4; ++i)
         if (i < (int)n) p[i] = LAI_LANE(x, i);
@@ -1958,7 +1976,7 @@ LAI_INLINE float lai_sum(lai_v x) {
  * |r| <= ln(2) / 2 as r + r^2 p(r), p being the best polynomial of its degree: relative error 3e-9.
  * lo, if any, is a small correction: exp of a sum that a float cannot hold. Below -87.7 s = 0 and
  * e is finite; n stops at 127, from where on r grows until the result is infinite; NaN stays. */
-LAI_INLINE lai_v lai_exp_parts(lai_v x, const lai_v *lo, lai_v *s) {
+LAI_LARGE lai_v lai_exp_parts(lai_v x, const lai_v *lo, lai_v *s) {
     lai_v n, r, p;
     x = lai_max(lai_set(-88.0f), x); /* the second operand is what a NaN yields */
     n = lai_min(lai_round(lai_mul(x, lai_set(1.44269504f))), lai_set(127.0f));
@@ -1973,7 +1991,7 @@ LAI_INLINE lai_v lai_exp_parts(lai_v x, const lai_v *lo, lai_v *s) {
     return lai_fma(lai_mul(r, r), p, r);
 }
 
-LAI_INLINE lai_v lai_exp(lai_v x, const lai_v *lo) {
+LAI_LARGE lai_v lai_exp(lai_v x, const lai_v *lo) {
     lai_v s, e = lai_exp_parts(x, lo, &s);
     return lai_fma(s, e, s);
 }
@@ -1981,7 +1999,7 @@ LAI_INLINE lai_v lai_exp(lai_v x, const lai_v *lo) {
 /* exp(x + lo) for x <= 0, and below -87 either 0 or exp(-87): the power of two is added to the
  * exponent, and ln 2 is one number (relative error 2e-7 at -80, 1e-7 near 0). A quarter fewer
  * multiply-adds. */
-LAI_INLINE lai_v lai_exp_low(lai_v x, const lai_v *lo, int zero) {
+LAI_LARGE lai_v lai_exp_low(lai_v x, const lai_v *lo, int zero) {
     const lai_v least = lai_set(-87.0f), there = lai_not_less(x, least);
     lai_v n, r, p;
     x = lai_max(least, x);
@@ -2373,10 +2391,10 @@ static void lai_project_row(const lai_head *h, const float *x, float *y) {
     int64_t i, j;
     for (j = 0; j < m; j += 4) {
         const float *rows[4];
-        float s[16];
+        float s[4];
         for (i = 0; i < 4; ++i) rows[i] = h->projection + LAI_MIN(j + i, m - 1) * n;
-        lai_dot4(s, rows, x, n);
-        lai_store_n(y + j, lai_load_n(s, 4), LAI_MIN(4, m - j));
+        lai_dot4(j + 4 <= m ? y + j : s, rows, x, n);
+        for (i = 0; j + 4 > m && j + i < m; ++i) y[j + i] = s[i];
     }
 }
 
@@ -4130,6 +4148,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_R_GREATER
 #undef LAI_R_NOT_LESS
 #undef LAI_R_KEEP
+#undef LAI_R_PICK
 #undef LAI_R_ANY
 #undef LAI_R_ROUND
 #undef LAI_FENCE
@@ -4145,6 +4164,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_ANY
 #undef LAI_ADD_SETS
 #undef LAI_DELTA_SETS
+#undef LAI_LARGE
 #undef lai_r
 #undef lai_lanes
 #undef lai_r_pow2
@@ -4152,6 +4172,8 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_r_sum4
 #undef lai_r_upper
 #undef lai_r_half
+#undef lai_r_load
+#undef lai_r_store
 #undef lai_r_load_n
 #undef lai_r_store_n
 #undef lai_r_bits
