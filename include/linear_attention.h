@@ -527,6 +527,17 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_ROUND16(n)   (((n) + 15) / 16 * 16)
 #define LAI_ROUND4(n)    (((n) + 3) / 4 * 4)
 
+/* f(first) .. f(first + 3) */
+#define LAI_UNROLL4(i, first, f)                                                                   \
+    do {                                                                                           \
+        (void)(i);                                                                                 \
+        f(first);                                                                                  \
+        f((first) + 1);                                                                            \
+        f((first) + 2);                                                                            \
+        f((first) + 3);                                                                            \
+    } while (0)
+#define LAI_LOOP4(i, first, f) for ((i) = (first); (i) < (first) + 4; ++(i)) f(i)
+
 /* x * y + z in the scalar pass: one rounding where the target has the instruction, two where it has
  * not. Either way there is nothing left for a compiler to contract. */
 #if defined(FP_FAST_FMAF) || defined(__FP_FAST_FMAF) || defined(__FMA__) ||                        \
@@ -1510,6 +1521,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define LAI_ADD_SETS   2 /* of sums of the pair pass: see lai_pair */
 #define LAI_DELTA_SETS 1
 #define LAI_LARGE      LAI_INLINE /* what the scalar pass needs many instructions for */
+#define LAI_ROWS4      LAI_UNROLL4
 typedef __m256 lai_r;
 #define LAI_FENCE_SUM(x)     ((void)0)
 #define LAI_LEAVE()          _mm256_zeroupper() /* compilers forget it on some paths */
@@ -1562,6 +1574,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS           4
 #define LAI_DELTA_SETS         2
 #define LAI_LARGE              LAI_INLINE
+#define LAI_ROWS4              LAI_UNROLL4
 typedef __m512 lai_r;
 #define LAI_FENCE_SUM(x)       ((void)0)
 #define LAI_LEAVE()            _mm256_zeroupper()
@@ -1623,6 +1636,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS           1
 #define LAI_DELTA_SETS         1
 #define LAI_LARGE              LAI_INLINE
+#define LAI_ROWS4              LAI_UNROLL4
 typedef float32x4_t lai_r;
 #define LAI_LEAVE()            ((void)0)
 #define LAI_R_SET(x)           vdupq_n_f32(x)
@@ -1682,6 +1696,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS     1
 #define LAI_DELTA_SETS   1
 #define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
+#define LAI_ROWS4        LAI_LOOP4
 #if defined(__GNUC__) || defined(__clang__)
 #define LAI_FENCE(x)         __asm__ volatile("" : : : "memory")
 typedef float lai_r __attribute__((vector_size(16)));
@@ -2178,28 +2193,17 @@ LAI_INLINE void lai_pair(float *S, int64_t n, lai_pass *pass, float *predicted, 
     const float *Q = pass->Q, *K = pass->K, *R = pass->R, *rho = pass->rho;
     lai_v u[2], o[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
     lai_v r[2][2] = {{zero, zero}, {zero, zero}};
-    int64_t i;
+    int64_t i, j;
     u[0] = rescale == LAI_LOOK ? zero : lai_load(pass->u);
     u[1] = rescale == LAI_LOOK ? zero : lai_load(pass->u + 16);
 #define LAI_ROW(j)                                                                                 \
     lai_pair_row(S + 16 * (j), Q + (j), K + (j), R + (j), rho + (j)*next, rescale, delta, u,       \
                  o[(j) % sets], r[(j) % LAI_DELTA_SETS])
     for (i = 0; i + 8 <= n; i += 8, S += 128, Q += 16, K += 16, R += 16, rho += 8 * next) {
-        LAI_ROW(0);
-        LAI_ROW(1);
-        LAI_ROW(2);
-        LAI_ROW(3);
-        LAI_ROW(4);
-        LAI_ROW(5);
-        LAI_ROW(6);
-        LAI_ROW(7);
+        LAI_ROWS4(j, 0, LAI_ROW);
+        LAI_ROWS4(j, 4, LAI_ROW);
     }
-    if (i < n) {
-        LAI_ROW(0);
-        LAI_ROW(1);
-        LAI_ROW(2);
-        LAI_ROW(3);
-    }
+    if (i < n) LAI_ROWS4(j, 0, LAI_ROW);
 #undef LAI_ROW
     for (i = 0; i < 2; ++i) {
         if (sets > 2) o[0][i] = lai_add(o[0][i], o[2][i]);
@@ -4165,6 +4169,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_ADD_SETS
 #undef LAI_DELTA_SETS
 #undef LAI_LARGE
+#undef LAI_ROWS4
 #undef lai_r
 #undef lai_lanes
 #undef lai_r_pow2
