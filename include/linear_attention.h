@@ -536,6 +536,13 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 #define LAI_PREFETCH_WRITE(p) ((void)(p))
 #endif
 
+/* vectors of the compiler's own; x86 without SSE has no registers for them, and gcc says so */
+#if (defined(__GNUC__) || defined(__clang__)) && (!defined(__i386__) || defined(__SSE__))
+#define LAI_HAS_VECTORS 1
+#else
+#define LAI_HAS_VECTORS 0
+#endif
+
 #define LAI_PASTE2(a, b) lai_##a##_##b
 #define LAI_PASTE(a, b)  LAI_PASTE2(a, b)
 #define LAI_MIN(a, b)    ((a) < (b) ? (a) : (b))
@@ -698,8 +705,14 @@ static void lai_check_choice(lai_check *c, int value, int count, la_status statu
                              const char *field) {
     lai_fail(c, value < 0 || value >= count, status, field);
 }
+/* by its bits: -ffast-math lets compilers assume that there is no NaN */
+static int lai_is_finite(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (bits >> 52 & 0x7ff) != 0x7ff;
+}
 static void lai_check_number(lai_check *c, float x, int negative_too, const char *field) {
-    lai_fail(c, !(fabsf(x) <= 3.4e38f) || (!negative_too && x < 0.0f), LA_E_VALUE, field);
+    lai_fail(c, !lai_is_finite((double)x) || (!negative_too && x < 0.0f), LA_E_VALUE, field);
 }
 
 static void lai_check_sizes(lai_check *c, const la_layer *l) {
@@ -714,7 +727,8 @@ static void lai_check_sizes(lai_check *c, const la_layer *l) {
 
 static void lai_check_features(lai_check *c, const la_layer *l) {
     if (l->feature == LA_FEATURE_COSFORMER)
-        lai_fail(c, !(l->horizon > 0.0 && l->horizon <= 1e15), LA_E_VALUE, "horizon");
+        lai_fail(c, !lai_is_finite(l->horizon) || !(l->horizon > 0.0 && l->horizon <= 1e15),
+                 LA_E_VALUE, "horizon");
     if (l->feature != LA_FEATURE_FAVOR) return;
     lai_check_size(c, l->features, 1, LAI_MAX_DIM, "features");
     lai_fail(c, !l->projection, LA_E_NULL, "projection");
@@ -1729,7 +1743,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_DELTA_SETS   1
 #define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
 #define LAI_ROWS4        LAI_LOOP4
-#if defined(__GNUC__) || defined(__clang__)
+#if LAI_HAS_VECTORS
 #define LAI_FENCE(x)         __asm__ volatile("" : : : "memory")
 typedef float lai_r __attribute__((vector_size(16)));
 typedef int32_t lai_r_bits __attribute__((vector_size(16)));
@@ -1761,7 +1775,7 @@ typedef struct lai_r {
 #define LAI_R_MAX(x, y)      lai_r_max(x, y)
 #define LAI_R_MIN(x, y)      lai_r_min(x, y)
 #endif
-#if !LAI_HAS_FMA && (defined(__GNUC__) || defined(__clang__))
+#if !LAI_HAS_FMA && LAI_HAS_VECTORS
 #define LAI_R_FMA(x, y, z)  ((x) * (y) + (z))
 #define LAI_R_FNMA(x, y, z) ((z) - (x) * (y))
 #else
@@ -1797,7 +1811,7 @@ LAI_BY_LANE(LAI_INLINE, lai_r_round, (lai_r x), floorf(LAI_X + 0.5f))
 LAI_BY_LANE(LAI_INLINE, lai_r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
 LAI_BY_LANE(LAI_INLINE, lai_r_times_pow2, (lai_r x, lai_r y),
             LAI_X *lai_from_bits((uint32_t)((int32_t)LAI_Y + 127) << 23))
-#if !defined(__GNUC__) && !defined(__clang__)
+#if !LAI_HAS_VECTORS
 LAI_BY_LANE(LAI_INLINE, lai_r_max, (lai_r x, lai_r y), LAI_X > LAI_Y ? LAI_X : LAI_Y)
 LAI_BY_LANE(LAI_INLINE, lai_r_min, (lai_r x, lai_r y), LAI_X < LAI_Y ? LAI_X : LAI_Y)
 LAI_BY_LANE(LAI_INLINE, lai_r_add, (lai_r x, lai_r y), LAI_X + LAI_Y)
@@ -1808,7 +1822,7 @@ LAI_BY_LANE(LAI_INLINE, lai_r_not_less, (lai_r x, lai_r y), LAI_X < LAI_Y ? 0.0f
 LAI_BY_LANE(LAI_INLINE, lai_r_greater, (lai_r x, lai_r y), LAI_X > LAI_Y ? 1.0f : 0.0f)
 LAI_BY_LANE(LAI_INLINE, lai_r_keep, (lai_r x, lai_r y), LAI_Y > 0.0f ? LAI_X : 0.0f)
 #endif
-#if LAI_HAS_FMA || (!defined(__GNUC__) && !defined(__clang__))
+#if LAI_HAS_FMA || !LAI_HAS_VECTORS
 LAI_BY_LANE(LAI_INLINE, lai_r_fma, (lai_r x, lai_r y, lai_r z), LAI_MADD(LAI_X, LAI_Y, LAI_Z))
 LAI_BY_LANE(LAI_INLINE, lai_r_fnma, (lai_r x, lai_r y, lai_r z), LAI_MADD(-LAI_X, LAI_Y, LAI_Z))
 #endif
