@@ -1808,7 +1808,8 @@ typedef struct lai_r {
 LAI_BY_LANE(LAI_INLINE, lai_r_set, (float s), s)
 LAI_BY_LANE(LAI_LARGE, lai_r_load_n, (const float *p, int64_t n), i < (int)n ? p[i] : 0.0f)
 LAI_BY_LANE(LAI_INLINE, lai_r_round, (lai_r x), floorf(LAI_X + 0.5f))
-LAI_BY_LANE(LAI_INLINE, lai_r_pow2, (lai_r x), lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
+LAI_BY_LANE(LAI_INLINE, lai_r_pow2, (lai_r x),
+            lai_from_bits((uint32_t)((int32_t)LAI_X + 127) << 23))
 LAI_BY_LANE(LAI_INLINE, lai_r_times_pow2, (lai_r x, lai_r y),
             LAI_X *lai_from_bits((uint32_t)((int32_t)LAI_Y + 127) << 23))
 #if !LAI_HAS_VECTORS

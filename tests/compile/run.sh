@@ -181,8 +181,8 @@ other_version() {
     sed 's/^\(#define LA_VERSION\) .*/\1 9999/; s/LA_VERSION != [0-9]*/LA_VERSION != 9999/' \
         include/linear_attention.h >"$out/newer.h"
     grep -q 'LA_VERSION 9999' "$out/newer.h" || return
-    echo '#include "newer.h"' | $compiler -I"$out" -Iinclude -DLA_IMPLEMENTATION -x c -fsyntax-only \
-        - 2>"$out/version.txt" && return 1
+    echo '#include "newer.h"' | $compiler -DLA_IMPLEMENTATION -I"$out" -Iinclude -fsyntax-only \
+        -x c - 2>"$out/version.txt" && return 1
     grep 'another version of itself' "$out/version.txt"
 }
 
