@@ -44,6 +44,14 @@ TSAN_TESTS = threads reentrant
 UNDEFINED = undefined,float-cast-overflow -fno-sanitize-recover=undefined,float-cast-overflow
 FUZZ_SANITIZERS = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all \
 	-fno-sanitize-coverage=trace-cmp
+MSAN_TESTS = forms_lengths forms_states variants_lengths variants_states bidirectional_lengths \
+	serving_ragged serving_snapshots_are_what input_good promise_4_independent_of_what golden
+# Compilers, and what runs their programs: the portable kernels on other machines, musl, and x86 in
+# 32 bits, where the AVX ones run, too.
+MACHINES = arm-linux-gnueabihf-gcc:qemu-arm riscv64-linux-gnu-gcc:qemu-riscv64 \
+	s390x-linux-gnu-gcc:qemu-s390x i686-linux-gnu-gcc: musl-gcc:
+MACHINE_TESTS = helpers input_good input_null input_sizes golden_cases forms_lengths forms_l2 \
+	variants_features promise_3_divisible_no serving_states serving_spoilt example probe
 RUN_text_memory = README.md
 # What is left out here reports what the sanitizers see better, or what is meant: bits compared with
 # memcmp, sizes that share a type, int products that index small arrays, _POSIX_C_SOURCE.
@@ -72,7 +80,8 @@ endif
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .PHONY: all help test demo bench examples check check-asan check-ubsan check-tsan check-valgrind \
-	check-compile check-arm check-include check-symbols check-style check-lint check-fuzz \
+	check-compile check-arm check-include check-symbols check-style check-lint check-fuzz check-msan \
+	check-coverage check-budget check-machines \
 	install uninstall clean FORCE
 
 all: $(PROGRAMS) ## Build the examples and the bench (the default)
@@ -106,8 +115,8 @@ bench: $(BUILD)/bench ## Measure the kernels against the limits of this machine
 	@$(BUILD)/bench
 
 check: test examples check-include check-symbols check-style check-lint check-compile check-asan
-check: check-fuzz
-check: check-tsan check-valgrind check-arm ## All of the checks below but one, and the tests
+check: check-tsan check-msan check-valgrind check-arm check-machines check-budget check-coverage
+check: check-fuzz ## All of the checks below but one, and the tests
 
 check-asan: ## The tests with the sanitizers of addresses and of undefined behaviour
 	@$(MAKE) BUILD=build/asan TEST_OPTIONS='--thin 12' \
@@ -126,6 +135,62 @@ check-valgrind: ## Some of the tests in valgrind, with each instruction set it h
 	$(MAKE) BUILD=build/valgrind EXTRA='-g -O1 -DTEST_TIGHT' build/valgrind/tests
 	valgrind -q --error-exitcode=1 --leak-check=full build/valgrind/tests --thin 4 \
 		$(VALGRIND_TESTS)
+
+check-msan: ## Some of the tests with the memory sanitizer of clang
+	@$(call need,clang)
+	$(MAKE) BUILD=build/msan CC=clang CXX=none OPENBLAS= \
+		EXTRA='-g1 -O1 -fsanitize=memory -fno-sanitize-recover=all' build/msan/tests
+	build/msan/tests --thin 8 $(MSAN_TESTS)
+
+# In the portable build each line is compiled once. Lines of the other passes are not counted.
+check-coverage: ## Lines of the header that the tests run, in the portable build: 95 % or more
+	@$(call need,gcc gcov)
+	build=build/coverage
+	rm -f $$build/obj/tests/*.gcda
+	$(MAKE) BUILD=$$build CC=gcc CXX=none CFLAGS='-O1 -std=c99' \
+		EXTRA='--coverage -DLA_NO_SIMD' $$build/tests
+	$$build/tests --thin 8 $$($$build/tests --list | grep -v _stack) > $$build/tests.log ||
+		{ cat $$build/tests.log; exit 1; }
+	gcov -o $$build/obj/tests $$build/obj/tests/main.gcda > $$build/gcov.log
+	mv *.gcov $$build
+	awk -F : '$$1 ~ /#####/ { print "not run:" $$2 ":" $$3; missed++ }
+		$$1 ~ /[0-9]/ { run++ }
+		END {
+			percent = 100 * run / (run + missed)
+			printf "%.1f %% of %d lines\n", percent, run + missed
+			exit !(percent >= 95)
+		}' $$build/linear_attention.h.gcov
+
+# A slow machine is no fault of the header: the oracle of the tests is what the time is compared to.
+check-budget: ## Seconds to compile the implementation, its size, its stack
+	@$(call need,gcc size)
+	mkdir -p $(BUILD)
+	seconds() {
+		(gcc -Iinclude -O2 -std=c99 "$$@" -c -o $(BUILD)/budget.o; times) |
+			awk 'END { split($$1, part, "[ms]"); print 60 * part[1] + part[2] }' # user time
+	}
+	implementation() {
+		echo '#include "linear_attention.h"' > $(BUILD)/budget.c
+		seconds -Wstack-usage=4096 -Werror -DLA_IMPLEMENTATION "$$@" $(BUILD)/budget.c
+	}
+	at_most() {
+		echo "$$1: $$2, at most $$3"
+		awk "BEGIN { exit !($$2 <= $$3) }" || bad=1
+	}
+	text() { size $(BUILD)/budget.o | awk 'END { print $$1 }'; }
+	bad=0
+	oracle=$$(seconds tests/oracle.c)
+	compile=$$(implementation)
+	at_most 'seconds to compile' $$compile \
+		$$(awk "BEGIN { s = 15 * $$oracle; print (s > 10 ? s : 10) }")
+	at_most 'bytes, all of it' $$(text) 500000
+	implementation -DLA_NO_SIMD >/dev/null
+	at_most 'bytes, the portable kernels' $$(text) 200000
+	implementation -DLA_NO_SIMD -DLA_NO_CHUNKS -DLA_NO_FEATURES >/dev/null
+	at_most 'bytes, recurrent, identity' $$(text) 80000
+	implementation -DLA_NO_SIMD -DLA_NO_CHUNKS -DLA_NO_CHANNELS >/dev/null
+	at_most 'bytes, recurrent, gates per token' $$(text) 80000
+	exit $$bad
 
 check-compile: ## Builds of all sorts, warnings as errors: compilers, standards, levels, options
 	@MAKE='$(MAKE)' sh tests/compile/run.sh '$(WARNINGS)'
@@ -166,6 +231,22 @@ check-arm: ## All tests on aarch64, in an eighth of all ways: a cross compiler a
 	done
 	diff build/arm/program-O0.out build/arm/program-O3.out || bad=1
 	exit $$bad
+
+check-machines: ## Some of the tests on 32-bit arm, riscv64, s390x, 32-bit x86, and with musl
+	@$(call need,$(subst :, ,$(MACHINES)))
+	for machine in $(MACHINES); do # each one's tests run while the next one's are built
+		compiler=$${machine%:*}
+		build=build/$$compiler
+		rm -f $$build/passed
+		$(MAKE) CC=$$compiler CXX=none CFLAGS='-O1 -std=c99' LDFLAGS=-static BUILD=$$build \
+			EXTRA=-Wno-double-promotion $$build/tests # s390x evaluates float as double
+		{
+			$${machine#*:} $$build/tests --thin 8 $(MACHINE_TESTS) && touch $$build/passed
+		} >$$build/tests.log 2>&1 &
+	done
+	wait
+	cat $(foreach machine,$(MACHINES),build/$(firstword $(subst :, ,$(machine)))/tests.log)
+	ls $(foreach machine,$(MACHINES),build/$(firstword $(subst :, ,$(machine)))/passed)
 
 check-include: ## The README's program, with the installed header; the header's table of contents
 	@mkdir -p $(BUILD)

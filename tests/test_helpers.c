@@ -214,7 +214,7 @@ TEST(helpers_initialisers) {
     CHECK(la_layer_init(&layer, LA_RETNET, H, DK, DV) == LA_OK, "status");
     CHECK(layer.heads == H && layer.q_heads == H && layer.k_heads == H, "heads");
     CHECK(layer.dim_k == DK && layer.dim_v == DV, "dims");
-    CHECK(layer.scale == 1 && layer.eps == 0 && layer.l2_eps == 1e-6f, "numbers");
+    CHECK(layer.scale == 1 && layer.eps == 0 && layer.l2_eps == (float)1e-6, "numbers");
     CHECK(layer.l2_mode == LA_L2_OFF && layer.state_layout == LA_KV, "modes");
     CHECK(layer.head_map == LA_GROUPED && layer.write == LA_WRITE_ADD, "modes");
     CHECK(layer.decay_required == 1 && layer.bidirectional == 0 && layer.normalised == 0, "axes");

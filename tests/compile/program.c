@@ -1,24 +1,49 @@
 /* Compiled in many ways by run.sh, as C and as C++. For each instruction set, variant and form it
    checks exact data against integers, then prints a hash of the bits of inexact results: these
-   may not depend on the compiler, its flags or the standard, so run.sh compares the lines. */
+   may not depend on the compiler, its flags or the standard, so run.sh compares the lines. What an
+   option leaves out must be refused.
+   PLAIN_FIRST, PLAIN: includes without the implementation, before it or instead of it.
+   FAST: another object, built without -Ofast, has the results that this one is compared to. */
 #ifndef HEADER
 #define HEADER "linear_attention.h"
 #endif
-#ifdef PLAIN_FIRST
+#if defined(PLAIN_FIRST) || defined(PLAIN)
 #include HEADER
 #endif
-#ifndef LA_IMPLEMENTATION
+#ifndef PLAIN
 #define LA_IMPLEMENTATION
 #endif
 #include HEADER
 #include HEADER /* changes nothing */
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { T = 37, H = 3, DK = 7, DV = 19, CHUNK = 5, WORKSPACE = 1 << 20 };
+#ifdef LA_NO_FEATURES
+#define HAS_FEATURES 0
+#else
+#define HAS_FEATURES 1
+#endif
+#ifdef LA_NO_CHANNELS
+#define HAS_CHANNELS 0
+#else
+#define HAS_CHANNELS 1
+#endif
+#ifdef LA_NO_CHUNKS
+#define HAS_CHUNKS 0
+#else
+#define HAS_CHUNKS 1
+#endif
 
-static float q[T * H * DK], k[T * H * DK], v[T * H * DV], beta[T * H], decay[T * H];
+enum { T = 37, H = 3, DK = 7, DV = 19, WORKSPACE = 1 << 20 };
+enum { FORMS = 4, MOST = T * H * DV };
+
+/* form and chunk */
+static const int forms[FORMS][2] = {
+    {LA_PARALLEL, 0}, {LA_RECURRENT, 0}, {LA_CHUNKWISE, 5}, {LA_CHUNKWISE, 0}};
+
+static float q[T * H * DK], k[T * H * DK], v[T * H * DV], beta[T * H], decay[T * H * DK];
 static float out[T * H * DV], want[T * H * DV];
 static double workspace[WORKSPACE / sizeof(double)];
 static uint32_t generator;
@@ -32,8 +57,8 @@ static float uniform(void) {
     return (float)below(1 << 20) / (float)(1 << 19) - 1.0f;
 }
 
-/* Small integers, one-hot keys, beta in {0, 1, 2}, decays 1 and (five at most) 1/2. */
-static void fill_exact(void) {
+/* Small integers, one-hot keys, beta in {0, 1, 2}, decays 1 and (six at most) 1/2. */
+static void fill_exact(int width) {
     int i;
     for (i = 0; i < T * H * DK; i++) {
         q[i] = (float)(below(5) - 2);
@@ -45,11 +70,14 @@ static void fill_exact(void) {
     for (i = 0; i < T * H; i++) {
         k[i * DK + below(DK)] = below(2) ? 1.0f : -1.0f;
         beta[i] = (float)below(3);
-        decay[i] = i / H % 7 == 3 ? -0.693147180559945309f : 0.0f;
+    }
+    for (i = 0; i < T * H * DK; i++) {
+        decay[i] = i / (H * width) % 7 == 3 && i % width % 3 == 0 ? -0.693147180559945309f : 0.0f;
     }
 }
 
-static void fill_inexact(void) {
+/* Strong gates are those of one token in nine: -deepest / 2 .. -deepest. */
+static void fill_inexact(float deepest) {
     int i;
     for (i = 0; i < T * H * DK; i++) {
         q[i] = uniform();
@@ -60,19 +88,21 @@ static void fill_inexact(void) {
     }
     for (i = 0; i < T * H; i++) {
         beta[i] = 1.0f + uniform();
-        decay[i] = below(9) ? -0.125f * (1.0f + uniform()) : -16.0f * (1.0f + uniform());
+    }
+    for (i = 0; i < T * H * DK; i++) {
+        decay[i] = (below(9) ? 0.125f : 0.5f * deepest) * (1.0f + uniform());
     }
 }
 
 /* The recurrence on exact data, one column of one head: every number here is exact. */
-static void recur_exact(int h, int column, int delta) {
+static void recur_exact(int h, int column, int width, int delta) {
     float state[DK] = {0};
     int t, i;
     for (t = 0; t < T; t++) {
         const int row = t * H + h;
         float u = v[row * DV + column], o = 0;
         for (i = 0; i < DK; i++) {
-            state[i] *= decay[row] < 0 ? 0.5f : 1.0f;
+            state[i] *= decay[row * width + i % width] < 0 ? 0.5f : 1.0f;
         }
         for (i = 0; i < DK && delta; i++) {
             u -= state[i] * k[row * DK + i];
@@ -85,18 +115,22 @@ static void recur_exact(int h, int column, int delta) {
     }
 }
 
+static int width_of(la_variant variant) {
+    return variant == LA_GLA ? DK : 1;
+}
+
 static la_status run(la_variant variant, int isa, int form) {
     la_layer layer;
     la_call call;
     la_layer_init(&layer, variant, H, DK, DV);
     la_call_init(&call, &layer, 1, T);
     call.isa = isa;
-    call.form = form;
-    call.chunk = form == LA_CHUNKWISE ? CHUNK : 0;
+    call.form = forms[form][0];
+    call.chunk = forms[form][1];
     call.q = la_bthd(q, T, H, DK);
     call.k = la_bthd(k, T, H, DK);
     call.v = la_bthd(v, T, H, DV);
-    call.log_decay = la_bthd(decay, T, H, 1);
+    call.log_decay = la_bthd(decay, T, H, width_of(variant));
     call.beta = la_bthd(beta, T, H, 1);
     call.out = la_bthd_out(out, T, H, DV);
     call.workspace = workspace;
@@ -110,10 +144,48 @@ static la_status run(la_variant variant, int isa, int form) {
 #endif
 }
 
+/* what an option leaves out */
+static la_status expected(la_variant variant, int form) {
+    const int there = (HAS_FEATURES || variant != LA_ELU) &&
+                      (HAS_CHANNELS || width_of(variant) == 1) &&
+                      (HAS_CHUNKS || forms[form][0] == LA_RECURRENT);
+    return there ? LA_OK : LA_E_UNSUPPORTED;
+}
+
+#ifdef FAST
+/* In another object: the results without -Ofast. */
+const float *precise(int variant, int isa, int form);
+
+static int is_exact(void) {
+    return 1; /* sums may be taken in any order */
+}
+
+static int compare(la_variant variant, int isa, int form) {
+    const float *right = precise((int)variant, isa, form);
+    double error = 0, size = 0;
+    int i;
+    fill_inexact(-80.0f);
+    if (run(variant, isa, form) != LA_OK) {
+        return 1;
+    }
+    for (i = 0; i < MOST; i++) {
+        const double difference = (double)out[i] - (double)right[i];
+        error += difference * difference;
+        size += (double)right[i] * (double)right[i];
+    }
+    printf("%s %s form %d: error %.1e\n", la_isa_name(isa), la_variant_name(variant), form,
+           sqrt(error / size));
+    return error <= 1e-10 * size ? 0 : 1;
+}
+#else
+static int is_exact(void) {
+    return memcmp(out, want, sizeof out) == 0;
+}
+
 static unsigned hash(void) {
     unsigned sum = 2166136261u;
-    size_t i;
-    for (i = 0; i < sizeof out / sizeof out[0]; i++) {
+    int i;
+    for (i = 0; i < MOST; i++) {
         uint32_t bits;
         memcpy(&bits, &out[i], sizeof bits);
         sum = (sum ^ (unsigned)bits) * 16777619u;
@@ -121,41 +193,99 @@ static unsigned hash(void) {
     return sum;
 }
 
+static int compare(la_variant variant, int isa, int form) {
+    fill_inexact(-32.0f);
+    run(variant, isa, form);
+    printf("%s %s form %d: %08x\n", la_isa_name(isa), la_variant_name(variant), form, hash());
+    return 0;
+}
+#endif
+
 static int check(la_variant variant, int isa, int form) {
-    const char *name = la_variant_name(variant), *isa_name = la_isa_name(isa);
     int h, column;
     la_status status;
     generator = 1;
-    fill_exact();
+    fill_exact(width_of(variant));
     for (h = 0; h < H; h++) {
         for (column = 0; column < DV; column++) {
-            recur_exact(h, column, variant != LA_RETNET);
+            recur_exact(h, column, width_of(variant), variant == LA_GATED_DELTANET);
         }
     }
     status = run(variant, isa, form);
-    if (status != LA_OK || memcmp(out, want, sizeof out) != 0) {
-        printf("%s %s form %d: wrong, status %d\n", isa_name, name, form, (int)status);
+    if (status != expected(variant, form) ||
+        (status == LA_OK && variant != LA_ELU && !is_exact())) {
+        printf("%s %s form %d: wrong, status %d\n", la_isa_name(isa), la_variant_name(variant),
+               form, (int)status);
         return 1;
     }
-    fill_inexact();
-    run(variant, isa, form);
-    printf("%s %s form %d: %08x\n", isa_name, name, form, hash());
-    return 0;
+    return status == LA_OK ? compare(variant, isa, form) : 0;
+}
+
+static float from_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* NaN and infinity are refused as settings, whatever a compiler may assume about them. */
+static int check_statuses(void) {
+    static const uint32_t bad[3] = {0x7fc00000u, 0x7f800000u, 0xff800000u};
+    la_layer good, layer;
+    la_call call;
+    int i, wrong = 0;
+    wrong += la_layer_init(&good, LA_RETNET, H, DK, DV) != LA_OK;
+    for (i = 0; i < 3; i++) {
+        layer = good;
+        layer.scale = from_bits(bad[i]);
+        wrong += la_call_init(&call, &layer, 1, T) != LA_E_VALUE;
+        layer = good;
+        layer.eps = from_bits(bad[i]);
+        wrong += la_call_init(&call, &layer, 1, T) != LA_E_VALUE;
+        layer = good;
+        layer.feature = LA_FEATURE_COSFORMER;
+        layer.horizon = (double)from_bits(bad[i]);
+        wrong += la_call_init(&call, &layer, 1, T) !=
+                 (HAS_FEATURES ? LA_E_VALUE : LA_E_UNSUPPORTED);
+    }
+    layer = good;
+    layer.normalised = layer.bidirectional = 1;
+    wrong += la_call_init(&call, &layer, 1, T) != (HAS_CHUNKS ? LA_OK : LA_E_UNSUPPORTED);
+    wrong += la_call_init(&call, NULL, 1, T) != LA_E_NULL;
+    wrong += la_call_init(&call, &good, 1, T) != LA_OK;
+    call.form = 9;
+    wrong += la_check(&good, &call, NULL) != LA_E_FORM;
+    if (wrong) {
+        printf("%d statuses are wrong\n", wrong);
+    }
+    return wrong;
 }
 
 static int check_all(void) {
-    int isa, form, bad = 0;
+    static const la_variant variants[4] = {LA_RETNET, LA_GATED_DELTANET, LA_GLA, LA_ELU};
+    int isa, form, i, bad = check_statuses();
     for (isa = LA_ISA_SCALAR; isa <= LA_ISA_NEON; isa++) {
-        for (form = LA_PARALLEL; la_isa_available(isa) && form <= LA_CHUNKWISE; form++) {
-            bad |= check(LA_RETNET, isa, form);
-            bad |= check(LA_GATED_DELTANET, isa, form);
+        for (form = 0; la_isa_available(isa) && form < FORMS; form++) {
+            for (i = 0; i < 4; i++) {
+                bad += check(variants[i], isa, form);
+            }
         }
     }
-    return bad;
+    return bad != 0;
 }
 
 /* The same file makes both objects of a program that holds two static copies. */
 int second_copy(void);
+
+#ifdef PRECISE
+const float *precise(int variant, int isa, int form);
+const float *precise(int variant, int isa, int form) {
+    generator = 1;
+    fill_exact(width_of((la_variant)variant));
+    fill_inexact(-80.0f);
+    run((la_variant)variant, isa, form);
+    return out;
+}
+#endif
 
 #ifdef SECOND_COPY
 int second_copy(void) {

@@ -7,6 +7,84 @@ cxx_warnings=$(echo "$warnings" | sed 's/-W[a-z]*-prototypes//g')
 program=tests/compile/program.c
 build=build/compile
 
+# Each value of a column meets each value of every other one: check_pairs counts. The last two are
+# an option of the header, and how it is used:
+#     once         by one file
+#     plain-first  the implementation between plain includes
+#     two-copies   two static ones in one program
+#     renamed      as other.h, which includes itself by LA_SELF
+#     separate     the implementation in C, in a file of its own
+#     openmp       with -fopenmp
+table='
+clang c++11 -O0 no-features once
+clang c++11 -O2 all separate
+clang c++11 -O3 no-channels renamed
+clang c++11 -Og no-features renamed
+clang c++11 -Og static openmp
+clang c++11 -flto static plain-first
+clang c++17 -O0 static renamed
+clang c++17 -O1 no-simd plain-first
+clang c++17 -O1 static openmp
+clang c++17 -O2 no-chunks once
+clang c++17 -Og no-channels separate
+clang c++20 -O0 static two-copies
+clang c++20 -O1 all renamed
+clang c++20 -O2 no-channels plain-first
+clang c++20 -Os no-chunks separate
+clang c++20 -flto no-features openmp
+clang c11 -O1 no-simd once
+clang c11 -Og no-chunks plain-first
+clang c11 -Os static once
+clang c17 -O1 no-features separate
+clang c17 -O3 no-simd once
+clang c17 -Og no-channels openmp
+clang c17 -Os no-chunks renamed
+clang c99 -O1 no-channels two-copies
+clang c99 -O2 no-simd openmp
+clang c99 -Os no-features plain-first
+gcc c++11 -O1 no-chunks openmp
+gcc c++11 -Os no-simd two-copies
+gcc c++17 -O3 no-chunks two-copies
+gcc c++17 -Og no-features two-copies
+gcc c++17 -Os all openmp
+gcc c++17 -flto no-channels once
+gcc c++20 -O0 no-simd two-copies
+gcc c++20 -O3 no-features openmp
+gcc c++20 -Og no-simd separate
+gcc c++20 -Os no-channels once
+gcc c11 -O0 no-channels openmp
+gcc c11 -O2 no-features renamed
+gcc c11 -O3 all separate
+gcc c11 -flto all two-copies
+gcc c17 -O0 all plain-first
+gcc c17 -O2 static two-copies
+gcc c17 -flto no-chunks separate
+gcc c99 -O0 no-chunks separate
+gcc c99 -O3 static plain-first
+gcc c99 -Og all once
+gcc c99 -flto no-simd renamed'
+
+check_pairs() {
+    echo "$table" | awk 'NF {
+            n++
+            for (i = 1; i <= NF; i++) {
+                values[i] += !seen[i, $i]++
+                for (j = i + 1; j <= NF; j++) met[i, j] += !pair[i, $i, j, $j]++
+            }
+        }
+        END {
+            for (i = 1; i <= 5; i++) for (j = i + 1; j <= 5; j++) {
+                want = values[i] * values[j] - (i == 4) # separate static functions meet nobody
+                if (met[i, j] != want) {
+                    print "FAIL columns " i " and " j ": " met[i, j] " pairs of " want
+                    bad = 1
+                }
+            }
+            print n " builds, pairwise"
+            exit bad
+        }'
+}
+
 # report NAME COMMAND...: runs it; what it says is shown if it fails.
 report() {
     name=$1
@@ -20,7 +98,7 @@ report() {
     fi
 }
 
-# compile NAME FLAGS...: the language is C++ where the standard is.
+# compile OBJECT FLAGS...: the language is C++ where the standard is.
 compile() {
     object=$1
     shift
@@ -30,51 +108,82 @@ compile() {
     esac
 }
 
-build_and_run() {
-    compile "$@" && $cxx ${openmp:-} -o "$out/$1" "$out/$1.o" ${second:-} -lm &&
-        "$out/$1" >"$out/$1.out" || { cat "$out/$1.out"; return 1; }
-}
-
-row() {
+# link_and_run NAME FLAGS...: NAME.o and the objects or options in $with
+link_and_run() {
     name=$1
-    report "$name" build_and_run "$@"
+    shift
+    $cxx "$@" -o "$out/$name" "$out/$name.o" $with -lm &&
+        "$out/$name" >"$out/$name.out" || { cat "$out/$name.out"; return 1; }
 }
 
-two_copies() {
-    compile second "$@" -DSECOND_COPY &&
-        second="$out/second.o" build_and_run two-copies "$@" -DWITH_SECOND_COPY
+# build NAME LEVEL USE FLAGS...
+build() {
+    name=$1 level=$2 use=$3 with=
+    shift 3
+    [ $level != -flto ] || level='-O2 -flto'
+    case $use in
+    once) compile $name -Iinclude $level "$@" ;;
+    plain-first) compile $name -Iinclude $level "$@" -DPLAIN_FIRST ;;
+    two-copies)
+        with="$out/$name-second.o"
+        compile $name-second -Iinclude $level "$@" -DLA_STATIC -DSECOND_COPY &&
+            compile $name -Iinclude $level "$@" -DLA_STATIC -DWITH_SECOND_COPY
+        ;;
+    renamed)
+        compile $name -I"$out" $level "$@" -DHEADER='"other.h"' -DLA_SELF='"other.h"'
+        ;;
+    separate)
+        with="$out/$name-library.o"
+        echo '#include "linear_attention.h"' | $compiler $warnings -DLA_IMPLEMENTATION -Iinclude \
+            $level $(echo "$*" | sed 's/-std=[^ ]*//') -x c -c -o "$with" - &&
+            compile $name -Iinclude $level "$@" -DPLAIN
+        ;;
+    openmp)
+        with=-fopenmp
+        compile $name -Iinclude $level "$@" -fopenmp
+        ;;
+    esac && link_and_run $name $level
 }
 
-has_openmp() {
-    echo 'int main(void) { return 0; }' | $compiler -fopenmp -x c -o "$out/probe" - 2>/dev/null
+option_of() {
+    case $1 in
+    all) ;;
+    *) echo "-DLA_$(echo "$1" | tr a-z- A-Z_)" ;;
+    esac
 }
 
-# The optimised builds are the slow ones; the options only change what is declared and included.
 rows() {
-    row c99-O2 -Iinclude -std=c99 -O2 $stack
-    row c11-O0 -Iinclude -std=c11 -O0
-    row gnu17-O3 -Iinclude -std=gnu17 -O3
-    row c++11-O0 -Iinclude -std=c++11 -O0
-    row c++17-O0 -Iinclude -std=c++17 -O0
-    row c++20-O2 -Iinclude -std=c++20 -O2
-    row no-simd -Iinclude -std=c99 -O0 -DLA_NO_SIMD
-    row static -Iinclude -std=c99 -O0 -DLA_STATIC
-    row static-c++11 -Iinclude -std=c++11 -O0 -DLA_STATIC
-    row plain-first -Iinclude -std=c99 -O0 -DPLAIN_FIRST
-    report two-copies two_copies -Iinclude -std=c99 -O0 -DLA_STATIC
-    row renamed -I"$out" -std=c99 -O0 -DHEADER='"other.h"' -DLA_SELF='"other.h"'
-    row renamed-no-simd -I"$out" -std=c99 -O0 -DHEADER='"other.h"' -DLA_NO_SIMD
-    if has_openmp; then
-        openmp=-fopenmp row openmp -Iinclude -std=c99 -O0 -fopenmp
-    else
-        echo "skipped: $compiler has no OpenMP here"
-        [ -z "${CI:-}" ] || failed=1
-    fi
-    # Sums may be taken in any order here: only the exact data is checked.
-    row fast-math -Iinclude -std=c99 -O3 -ffast-math
-    rm -f "$out/fast-math.out"
-    report own-sources ${MAKE:-make} -s CC="$compiler" BUILD="$out/own" EXTRA=-Werror \
-        all "$out/own/tests"
+    echo "$table" | grep "^$compiler " >"$out/rows"
+    while read -r _ standard level option use; do
+        name=$standard$level-$option-$use
+        if [ $use = openmp ] && ! has -fopenmp || [ $level = -flto ] && ! has -flto; then
+            echo "skipped: $compiler $name: nothing to link with here"
+            [ -z "${CI:-}" ] || failed=1
+            continue
+        fi
+        report $name build $name $level $use -std=$standard $(option_of $option)
+    done <"$out/rows"
+}
+
+has() {
+    echo 'int main(void) { return 0; }' | $compiler $1 -x c -o "$out/probe" - 2>/dev/null
+}
+
+# With -Ofast, next to the results without it.
+fast() {
+    with="$out/precise.o"
+    compile precise -Iinclude -std=c99 -O1 -DLA_STATIC -DSECOND_COPY -DPRECISE &&
+        compile fast -Iinclude -std=c99 -Ofast -DLA_STATIC -DFAST && link_and_run fast -Ofast
+}
+
+# A renamed copy that finds another version where it includes itself must not compile.
+other_version() {
+    sed 's/^\(#define LA_VERSION\) .*/\1 9999/; s/LA_VERSION != [0-9]*/LA_VERSION != 9999/' \
+        include/linear_attention.h >"$out/newer.h"
+    grep -q 'LA_VERSION 9999' "$out/newer.h" || return
+    echo '#include "newer.h"' | $compiler -DLA_IMPLEMENTATION -I"$out" -Iinclude -fsyntax-only \
+        -x c - 2>"$out/version.txt" && return 1
+    grep 'another version of itself' "$out/version.txt"
 }
 
 compiler_job() {
@@ -82,11 +191,14 @@ compiler_job() {
     cxx=$2
     out=$build/$compiler
     failed=0
-    stack= # promised to the caller; only gcc can tell
-    [ "$compiler" != gcc ] || stack=-Wstack-usage=4096
     mkdir -p "$out"
     cp include/linear_attention.h "$out/other.h"
     rows
+    report fast fast
+    rm -f "$out/fast.out" # its bits are its own
+    report other-version other_version
+    report own-sources ${MAKE:-make} -s CC="$compiler" BUILD="$out/own" EXTRA=-Werror \
+        all "$out/own/tests"
     return $failed
 }
 
@@ -102,6 +214,7 @@ compare() {
 rm -rf $build
 jobs=
 failed=0
+check_pairs || failed=1
 for pair in gcc:g++ clang:clang++; do
     if command -v ${pair%:*} >/dev/null && command -v ${pair#*:} >/dev/null; then
         compiler_job ${pair%:*} ${pair#*:} &
