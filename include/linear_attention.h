@@ -1405,6 +1405,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_zero              LAI_NAME(zero)
 #define lai_load              LAI_NAME(load)
 #define lai_load_n            LAI_NAME(load_n)
+#define lai_load_fours        LAI_NAME(load_fours)
 #define lai_store             LAI_NAME(store)
 #define lai_store_n           LAI_NAME(store_n)
 #define lai_store_eights      LAI_NAME(store_eights)
@@ -1578,11 +1579,13 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define LAI_LARGE      LAI_INLINE /* what the scalar pass needs many instructions for */
 #define LAI_ROWS4      LAI_UNROLL4
 typedef __m256 lai_r;
-#define LAI_FENCE_SUM(x)     ((void)0)
-#define LAI_LEAVE()          _mm256_zeroupper() /* compilers forget it on some paths */
-#define LAI_R_SET(x)         _mm256_set1_ps(x)
-#define LAI_R_LOAD(p)        _mm256_loadu_ps(p)
-#define LAI_R_STORE(p, x)    _mm256_storeu_ps(p, x)
+#define LAI_FENCE_SUM(x)  ((void)0)
+#define LAI_LEAVE()       _mm256_zeroupper() /* compilers forget it on some paths */
+#define LAI_R_SET(x)      _mm256_set1_ps(x)
+#define LAI_R_LOAD(p)     _mm256_loadu_ps(p)
+#define LAI_R_STORE(p, x) _mm256_storeu_ps(p, x)
+#define LAI_R_LOAD_FOURS(p)                                                                        \
+    _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps((p) + 4), 1)
 #define LAI_R_ADD(x, y)      _mm256_add_ps(x, y)
 #define LAI_R_SUB(x, y)      _mm256_sub_ps(x, y)
 #define LAI_R_MUL(x, y)      _mm256_mul_ps(x, y)
@@ -1620,18 +1623,24 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 
 #elif LAI_PASS == LAI_PASS_AVX512
 
-#define LAI_LANES              16
-#define LAI_ADD_SETS           4
-#define LAI_DELTA_SETS         2
-#define LAI_LARGE              LAI_INLINE
-#define LAI_ROWS4              LAI_UNROLL4
+#define LAI_LANES          16
+#define LAI_ADD_SETS       4
+#define LAI_DELTA_SETS     2
+#define LAI_LARGE          LAI_INLINE
+#define LAI_ROWS4          LAI_UNROLL4
 typedef __m512 lai_r;
-#define LAI_FENCE_SUM(x)       ((void)0)
-#define LAI_LEAVE()            _mm256_zeroupper()
-#define LAI_R_SET(x)           _mm512_set1_ps(x)
-#define LAI_R_LOAD(p)          _mm512_loadu_ps(p)
-#define LAI_R_LOAD_N(p, n)     _mm512_maskz_loadu_ps(lai_lanes(n), p)
-#define LAI_R_STORE(p, x)      _mm512_storeu_ps(p, x)
+#define LAI_FENCE_SUM(x)   ((void)0)
+#define LAI_LEAVE()        _mm256_zeroupper()
+#define LAI_R_SET(x)       _mm512_set1_ps(x)
+#define LAI_R_LOAD(p)      _mm512_loadu_ps(p)
+#define LAI_R_LOAD_N(p, n) _mm512_maskz_loadu_ps(lai_lanes(n), p)
+#define LAI_R_STORE(p, x)  _mm512_storeu_ps(p, x)
+#define LAI_R_LOAD_FOURS(p)                                                                        \
+    _mm512_insertf32x4(                                                                            \
+        _mm512_insertf32x4(                                                                        \
+            _mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps(p)), _mm_loadu_ps((p) + 4), 1), \
+            _mm_loadu_ps((p) + 8), 2),                                                             \
+        _mm_loadu_ps((p) + 12), 3)
 #define LAI_R_STORE_N(p, x, n) _mm512_mask_storeu_ps(p, lai_lanes(n), x)
 #define LAI_R_ADD(x, y)        _mm512_add_ps(x, y)
 #define LAI_R_SUB(x, y)        _mm512_sub_ps(x, y)
@@ -1688,6 +1697,7 @@ typedef float32x4_t lai_r;
 #define LAI_R_LOAD(p)          vld1q_f32(p)
 #define LAI_R_LOAD_N(p, n)     lai_r_load_n(p, n)
 #define LAI_R_STORE(p, x)      vst1q_f32(p, x)
+#define LAI_R_LOAD_FOURS(p)    LAI_R_LOAD(p)
 #define LAI_R_STORE_N(p, x, n) lai_r_store_n(p, x, n)
 #define LAI_R_ADD(x, y)        vaddq_f32(x, y)
 #define LAI_R_SUB(x, y)        vsubq_f32(x, y)
@@ -1783,6 +1793,7 @@ typedef struct lai_r {
 #define LAI_R_LOAD(p)          lai_r_load(p)
 #define LAI_R_LOAD_N(p, n)     lai_r_load_n(p, n)
 #define LAI_R_STORE(p, x)      lai_r_store(p, x)
+#define LAI_R_LOAD_FOURS(p)    LAI_R_LOAD(p)
 #define LAI_R_STORE_N(p, x, n) lai_r_store_n(p, x, n)
 #define LAI_R_ANY(mask)        lai_r_any(mask)
 
@@ -1957,6 +1968,12 @@ LAI_INLINE lai_v lai_load(const float *p) {
 LAI_INLINE lai_v lai_load_n(const float *p, int64_t n) {
     if (n >= 16) return lai_load(p);
 #define LAI_AT(p, i) LAI_R_LOAD_N((p) + (i), n - (i))
+    return LAI_MAP_MEMORY(LAI_AT, p);
+#undef LAI_AT
+}
+/* 16 floats just stored in fours: a wider load would wait until those stores are through */
+LAI_INLINE lai_v lai_load_fours(const float *p) {
+#define LAI_AT(p, i) LAI_R_LOAD_FOURS((p) + (i))
     return LAI_MAP_MEMORY(LAI_AT, p);
 #undef LAI_AT
 }
@@ -3539,14 +3556,14 @@ static void lai_token_vk(const lai_head *h, lai_token *x, float *state) {
         v = lai_value(h, x->t, row, rows);
         if (h->delta) {
             lai_read_rows(x, S, x->k_late, n, rows, u);
-            v = lai_sub(v, lai_load(u));
+            v = lai_sub(v, lai_load_fours(u));
         }
         lai_store(u, lai_times_beta(h, v, beta, row, rows));
         lai_rows_passes[x->gate.mode](x, S, n, rows, u);
         for (m = 0; m < h->queries; ++m) {
             if (m > 0) lai_read_rows(x, S, x->q + m * x->q_next, n, rows, u);
-            lai_store_n(lai_output(h, m, x->t, row), lai_mul(lai_set(x->factor[m]), lai_load(u)),
-                        rows);
+            lai_store_n(lai_output(h, m, x->t, row),
+                        lai_mul(lai_set(x->factor[m]), lai_load_fours(u)), rows);
         }
     }
 }
@@ -3565,10 +3582,11 @@ static void lai_begin_state(const lai_head *h, float *S) {
     int64_t runs, length, stride, i;
     float *to = lai_state_block(h, S, &runs, &length, &stride);
     const float *from = h->state_in ? h->state_in + (to - S) : NULL;
+    if (from == to) return;
     for (i = 0; i < runs; ++i) {
         if (!from)
             memset(to + i * stride, 0, (size_t)length * sizeof *to);
-        else if (from != to)
+        else
             memcpy(to + i * stride, from + i * stride, (size_t)length * sizeof *to);
     }
 }
@@ -4181,6 +4199,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_R_LOAD
 #undef LAI_R_LOAD_N
 #undef LAI_R_STORE
+#undef LAI_R_LOAD_FOURS
 #undef LAI_R_STORE_N
 #undef LAI_R_ADD
 #undef LAI_R_SUB
@@ -4256,6 +4275,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_zero
 #undef lai_load
 #undef lai_load_n
+#undef lai_load_fours
 #undef lai_store
 #undef lai_store_n
 #undef lai_store_eights
