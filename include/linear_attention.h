@@ -201,6 +201,8 @@
  *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
  *     sequence), and nothing else. An infinite entry of the state may become NaN.
  *   - A state that cancels to far less than its terms has their error, not its own.
+ *   - Positive gates beyond 80 let FAVOR+'s maximum grow past what a float resolves: the parts of a
+ *     split sequence then need not agree with the whole.
  *
  * OPTIONS, each to be defined before the include that has LA_IMPLEMENTATION; LA_STATIC in every
  * file that includes this one.
