@@ -1814,7 +1814,8 @@ typedef struct lai_r {
 #define LAI_Z LAI_LANE(z, i)
 LAI_BY_LANE(LAI_INLINE, lai_r_set, (float s), s)
 LAI_BY_LANE(LAI_LARGE, lai_r_load_n, (const float *p, int64_t n), i < (int)n ? p[i] : 0.0f)
-LAI_BY_LANE(LAI_INLINE, lai_r_exponent, (lai_r x), floorf(LAI_X * 1.44269504f + 0.5f) + LAI_WHOLE)
+LAI_BY_LANE(LAI_INLINE, lai_r_exponent, (lai_r x),
+            floorf(LAI_MADD(LAI_X, 1.44269504f, 0.5f)) + LAI_WHOLE)
 LAI_BY_LANE(LAI_INLINE, lai_r_times_pow2, (lai_r x, lai_r y),
             LAI_X *lai_from_bits((uint32_t)((int32_t)(LAI_Y - LAI_WHOLE) + 127) << 23))
 #if !LAI_HAS_VECTORS
@@ -4053,14 +4054,16 @@ static void lai_tile_factors(const lai_head *h, const lai_chunk *c, const lai_ti
             const float *P = lai_score_row(c, stream, r);
             const float *q = h->decay_wide ? c->x + (stream * LAI_TILE + r) * c->rows
                                            : lai_stream_row(h, x->mapped, stream, r);
-            float *factor = c->factor + stream * LAI_TILE + r, d;
+            float *factor = c->factor + stream * LAI_TILE + r;
+            double past; /* the product is exact there: contraction changes nothing */
             lai_v sum = lai_zero();
             *factor = h->scale;
             if (!h->normalised) continue;
             for (s = 0; s < end; s += 16) sum = lai_add(sum, lai_load_n(P + s, end - s));
-            d = lai_dot(q, c->z, h->features) * (h->decay_wide ? 1.0f : x->gamma[r]);
-            *factor *=
-                lai_inverse(h, h->scale * (lai_sum(sum) + d), lai_left_out(h, x->mapped, m, r));
+            past = (double)lai_dot(q, c->z, h->features) *
+                   (h->decay_wide ? 1.0 : (double)x->gamma[r]);
+            *factor *= lai_inverse(h, h->scale * (float)((double)lai_sum(sum) + past),
+                                   lai_left_out(h, x->mapped, m, r));
         }
 }
 
