@@ -225,7 +225,7 @@ check-arm: ## All tests on aarch64, in an eighth of all ways: a cross compiler a
 	wait $$promises || bad=1
 	cat $$tests.1 $$tests.2
 	for level in -O0 -O3; do
-		aarch64-linux-gnu-gcc -static -Iinclude -std=c99 $$level $(WARNINGS) -Werror \
+		aarch64-linux-gnu-gcc -static -Iinclude -std=gnu17 $$level $(WARNINGS) -Werror \
 			-o build/arm/program$$level tests/compile/program.c -lm
 		qemu-aarch64 build/arm/program$$level >build/arm/program$$level.out || bad=1
 	done
