@@ -108,11 +108,14 @@ static void pass(const plain *p, const float *alpha, const float *restrict u, co
     }
 }
 
-/* u = beta (v - S^T k) */
-static void delta(const unit *s, const plain *p, int64_t t, const float *alpha) {
+/* u = beta v, or beta (v - S^T k) */
+static void weigh(const unit *s, const plain *p, int64_t t, const float *alpha) {
     const float *v = value(s, t), b = beta(s, t);
     int64_t j;
-    pass(p, alpha, NULL, p->f_k, p->u);
+    if (bench_is_delta(s->row))
+        pass(p, alpha, NULL, p->f_k, p->u);
+    else
+        memset(p->u, 0, (size_t)p->dv * sizeof *p->u);
     for (j = 0; j < p->dv; ++j) p->u[j] = b * (v[j] - p->u[j]);
 }
 
@@ -134,11 +137,11 @@ static void plain_token(const unit *s, const plain *p, int64_t t) {
     features(s, p, key(s, t), t, p->f_k);
     for (i = 0; bench_is_normalised(s->row) && i < p->r; ++i)
         p->z[i] = (alpha ? alpha[i] : 1.0f) * p->z[i] + p->f_k[i];
-    if (bench_is_delta(s->row)) {
-        delta(s, p, t, alpha);
+    if (bench_has_beta(s->row)) {
+        weigh(s, p, t, alpha);
         u = p->u;
-        alpha = NULL;
     }
+    if (bench_is_delta(s->row)) alpha = NULL; /* it has been */
     for (i = 0; i < s->queries; ++i, o += p->dv) {
         features(s, p, query(s, t) + i * s->row->dim_k, t, p->f_q);
         pass(p, i ? NULL : alpha, i ? NULL : u, p->f_q, o);
@@ -269,13 +272,17 @@ static void times(const chunk *c, int m, float product, const float *A, int a_st
                 b_stride, sum, C, c_stride);
 }
 
-static void solve(const unit *s, const chunk *c, int64_t first, const float *k, int k_stride) {
+/* factor = beta, U = beta V */
+static void weigh_chunk(const unit *s, const chunk *c, int64_t first) {
     int t, j;
     for (t = 0; t < c->n; ++t) {
         const float *v = value(s, first + t);
         c->factor[t] = beta(s, first + t);
         for (j = 0; j < c->dv; ++j) c->U[t * c->dv + j] = c->factor[t] * v[j];
     }
+}
+
+static void solve(const chunk *c, const float *k, int k_stride) {
     scores_and_rows(c, k, k_stride, k, k_stride);
     times(c, c->dk, -1.0f, c->rows, c->dk, c->S, c->dv, 1.0f, c->U, c->dv);
     cblas_strsm(CblasRowMajor, CblasLeft, CblasLower, CblasNoTrans, CblasUnit, c->n, c->dv, 1.0f,
@@ -285,13 +292,14 @@ static void solve(const unit *s, const chunk *c, int64_t first, const float *k, 
 static void chunk_run(const unit *s, const chunk *c, int64_t first) {
     const bench_row *row = s->row;
     const int q_stride = (int)row->q_heads * c->dk, k_stride = (int)row->k_heads * c->dk;
-    const int o_stride = (int)bench_out_heads(row) * c->dv, is_delta = bench_is_delta(row);
-    const int u_stride = is_delta ? c->dv : (int)row->heads * c->dv;
-    const float *k = key(s, first), *U = is_delta ? c->U : value(s, first);
+    const int o_stride = (int)bench_out_heads(row) * c->dv, has_beta = bench_has_beta(row);
+    const int u_stride = has_beta ? c->dv : (int)row->heads * c->dv;
+    const float *k = key(s, first), *U = has_beta ? c->U : value(s, first);
     int64_t i;
     int t;
     chunk_decays(s, c, first);
-    if (is_delta) solve(s, c, first, k, k_stride);
+    if (has_beta) weigh_chunk(s, c, first);
+    if (bench_is_delta(row)) solve(c, k, k_stride);
     for (i = 0; i < s->queries; ++i) {
         float *o = output(s, first) + i * c->dv;
         for (t = 0; t < c->n; ++t) c->factor[t] = bench_scale(row);

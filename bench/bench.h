@@ -72,6 +72,7 @@ typedef struct bench_row {
 
 int bench_is_step(const bench_row *row);
 int bench_is_delta(const bench_row *row);
+int bench_has_beta(const bench_row *row);
 int bench_is_normalised(const bench_row *row);
 int bench_usual_decay(const bench_row *row);      /* the variant's own */
 float bench_scale(const bench_row *row);          /* of q . k */
@@ -83,7 +84,7 @@ int bench_same_contest(const bench_row *a, const bench_row *b);
 /* ---- engines --------------------------------------------------------------------------------- */
 
 /* Inputs, packed: q [B][T][Hq][dk], k [B][T][Hk][dk], v [B][T][H][dv], log_decay [H], [B][T][H] or
- * [B][T][H][dk] or null, beta [B][T][H] or null (additive rules), out [B][T][max(H, Hq)][dv],
+ * [B][T][H][dk] or null, beta [B][T][H] or null (bench_has_beta), out [B][T][max(H, Hq)][dv],
  * state: in and out at once, in the layout of the row, of bench_state_floats per sequence. */
 typedef struct bench_data {
     const float *q, *k, *v, *log_decay, *beta;

@@ -129,7 +129,7 @@ static double tensors(const bench_row *row, const counts *c) {
     if (row->engine == BENCH_SOFTMAX) return n;
     if (row->decay == BENCH_TOKEN) n += 1.0;
     if (row->decay == BENCH_CHANNEL) n += c->dk;
-    return n + c->delta;
+    return n + bench_has_beta(row);
 }
 
 /* how much a level holds: the buffers fill half of a cache. Several cores are taken to be as many

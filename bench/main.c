@@ -10,7 +10,9 @@ static void print_names(int axis, const char *what, int64_t first, int64_t end) 
 
 static int list_names(void) {
     int isa;
-    print_names(AXIS_VARIANT, "variant", LA_ELU, LA_GATED_DELTANET + 1);
+    int variants = LA_ELU;
+    while (la_variant_name((la_variant)variants)) ++variants;
+    print_names(AXIS_VARIANT, "variant", LA_ELU, variants);
     print_names(AXIS_BASELINES, "baseline", BENCH_PLAIN_LOOP,
                 bench_has_openblas() ? BENCH_ENGINES : BENCH_OPENBLAS);
     print_names(AXIS_FORM, "form", LA_AUTO, LA_CHUNKWISE + 1);

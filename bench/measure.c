@@ -25,7 +25,12 @@ int bench_is_step(const bench_row *row) {
 }
 
 int bench_is_delta(const bench_row *row) {
-    return row->engine != BENCH_SOFTMAX && row->variant >= LA_DELTANET;
+    return row->engine != BENCH_SOFTMAX && row->variant >= LA_DELTANET && row->variant <= LA_KDA;
+}
+
+/* Mamba-2's is dt */
+int bench_has_beta(const bench_row *row) {
+    return bench_is_delta(row) || (row->engine != BENCH_SOFTMAX && row->variant == LA_MAMBA2);
 }
 
 /* these have features, the other variants' are the identity */
@@ -38,8 +43,10 @@ int bench_usual_decay(const bench_row *row) {
     switch (row->variant) {
     case LA_RETNET:
     case LA_LIGHTNING: return BENCH_HEAD;
-    case LA_GLA: return BENCH_CHANNEL;
-    case LA_GATED_DELTANET: return BENCH_TOKEN;
+    case LA_GLA:
+    case LA_KDA: return BENCH_CHANNEL;
+    case LA_GATED_DELTANET:
+    case LA_MAMBA2: return BENCH_TOKEN;
     default: return BENCH_NONE;
     }
 }
@@ -182,7 +189,7 @@ static void make_runner(runner *r, bench_row *row, const buffers *b) {
     r->run = runs[row->engine];
     r->data = b->data;
     r->data.log_decay = b->gates[row->decay];
-    r->data.beta = bench_is_delta(row) ? b->beta : NULL;
+    r->data.beta = bench_has_beta(row) ? b->beta : NULL;
     r->data.head_floats = bench_state_floats(row) / (size_t)row->heads;
     r->data.workspace_size = bench_workspace(row);
 }

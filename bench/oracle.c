@@ -65,7 +65,7 @@ static void write_token(head *s, int64_t t) {
         for (j = 0; j < s->dv; ++j) s->S[i * s->dv + j] *= alpha;
         for (j = 0; delta && j < s->dv; ++j) s->u[j] -= s->f[i] * s->S[i * s->dv + j];
     }
-    for (j = 0; delta && j < s->dv; ++j) s->u[j] *= (double)beta(&s->at, t);
+    for (j = 0; bench_has_beta(s->at.row) && j < s->dv; ++j) s->u[j] *= (double)beta(&s->at, t);
     s->squares = 0.0;
     for (i = 0; i < s->r; ++i)
         for (j = 0; j < s->dv; ++j) {

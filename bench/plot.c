@@ -1,6 +1,7 @@
 /* Time per token and head against the number of tokens, as an SVG: both axes logarithmic, a line
  * for each series with its name at the end. What all series share stands below the title.
- * Colour and marker say the rule; the library is solid, each baseline has dashes of its own. */
+ * Colour and marker say the rule (each eighth has the same colour, and another marker); the library
+ * is solid, each baseline has dashes of its own. */
 #define _POSIX_C_SOURCE 200112L
 #include "bench.h"
 #include <errno.h>
@@ -10,7 +11,7 @@
 
 enum { TEXT = BENCH_TEXT };
 enum { LEFT = 78, TOP = 78, FOOT = 62, INSET = 18, LEADER = 46, GAP = 17 }; /* pixels */
-enum { RULES = LA_GATED_DELTANET, MARKERS = 8, DASHES = BENCH_ENGINES };
+enum { RULES = 8, MARKERS = 8, DASHES = BENCH_ENGINES };
 
 /* Rows that differ in their tokens only. */
 typedef struct series {
@@ -53,7 +54,7 @@ static void add_series(plot *p, const bench_row *row, const char *key) {
     s->id = p->count++;
     s->last = row;
     s->engine = (int)row->engine;
-    s->color = row->engine == BENCH_SOFTMAX ? RULES : (int)row->variant - 1;
+    s->color = row->engine == BENCH_SOFTMAX ? RULES : ((int)row->variant - 1) % RULES;
     for (i = 0; i < s->id; ++i)
         s->number += p->all[i].engine == s->engine && p->all[i].color == s->color;
 }

@@ -15,12 +15,19 @@
 /* ---- defaults -------------------------------------------------------------------------------- */
 
 #define ALL_VARIANTS                                                                               \
+    LA_RETNET, LA_LIGHTNING, LA_MAMBA2, LA_GLA, LA_FWP, LA_DELTANET, LA_GATED_DELTANET, LA_KDA,    \
+        LA_ELU, LA_COSFORMER, LA_FAVOR
+/* no two lines upon each other */
+#define PLOTTED_VARIANTS                                                                           \
     LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET, LA_GATED_DELTANET, LA_ELU, LA_COSFORMER, LA_FAVOR
 #define ALL_BASELINES BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP, BENCH_SOFTMAX, BENCH_OPENBLAS
 #define ALL_FORMS     LA_AUTO, LA_RECURRENT, LA_CHUNKWISE, LA_PARALLEL
 
 static void default_bench(bench_options *o) {
-    DEFAULT(o, AXIS_VARIANT, ALL_VARIANTS);
+    if (o->plot)
+        DEFAULT(o, AXIS_VARIANT, PLOTTED_VARIANTS);
+    else
+        DEFAULT(o, AXIS_VARIANT, ALL_VARIANTS);
     DEFAULT(o, AXIS_FORM, LA_CHUNKWISE);
     DEFAULT(o, AXIS_TOKENS, 64, 512, 2048, 8192);
     DEFAULT(o, AXIS_DIMS, 64 * BENCH_WIDTH + 64, 128 * BENCH_WIDTH + 128);

@@ -49,14 +49,15 @@ INLINE float dot(const float *x, const float *y, int64_t n) {
 /* the scratch: u [dv], alpha [dk] */
 TARGET static void token(const unit *s, int64_t t) {
     const int64_t dk = s->row->dim_k, dv = s->row->dim_v;
-    const int is_delta = bench_is_delta(s->row);
+    const int is_delta = bench_is_delta(s->row), has_beta = bench_has_beta(s->row);
     float *S = s->state, *u = s->work, *alpha = u + dv, *o = output(s, t);
     const float *k = key(s, t), *v = value(s, t), *q = query(s, t), scale = bench_scale(s->row);
     int64_t i, j;
     if (decays(s, t, alpha, dk))
         for (j = 0; j < dv; ++j) multiply(S + j * dk, alpha, dk);
-    for (j = 0; is_delta && j < dv; ++j) u[j] = beta(s, t) * (v[j] - dot(S + j * dk, k, dk));
-    for (j = 0; j < dv; ++j) add(S + j * dk, is_delta ? u[j] : v[j], k, dk);
+    for (j = 0; has_beta && j < dv; ++j)
+        u[j] = beta(s, t) * (is_delta ? v[j] - dot(S + j * dk, k, dk) : v[j]);
+    for (j = 0; j < dv; ++j) add(S + j * dk, has_beta ? u[j] : v[j], k, dk);
     for (i = 0; i < s->queries; ++i, q += dk, o += dv)
         for (j = 0; j < dv; ++j) o[j] = scale * dot(S + j * dk, q, dk);
 }

@@ -166,7 +166,7 @@ static void help(void)
     }
     puts("\nAfter a semicolon stands what holds when the option is absent.");
     printf("Variants:");
-    for (int v = LA_ELU; v <= LA_GATED_DELTANET; ++v)
+    for (int v = LA_ELU; la_variant_name((la_variant)v); ++v)
         printf(" %s", la_variant_name((la_variant)v));
     puts("\nB sequences, T tokens, S keys; Hq, Hk, H heads of q, k, v; r rows of a state.");
 }

@@ -58,13 +58,35 @@
  *     LA_GLA              identity  additive  per channel  no          2312.06635
  *     LA_DELTANET         identity  delta     none         no          2406.06484, 2102.11174
  *     LA_GATED_DELTANET   identity  delta     per token    no          2412.06464, eq. 10
+ *     LA_KDA              identity  delta     per channel  no          2510.26692, section 3
+ *     LA_MAMBA2           identity  additive  per token    no          2405.21060
+ *     LA_FWP              identity  additive  none         no          2102.11174, section 2
  *
  * The decay column is what is usual: a call may bring any granularity, or none, except that RetNet
- * and Lightning require one and that FAVOR+ and cosFormer take none per channel. DeltaNet with
- * decay is Gated DeltaNet, Gated DeltaNet with decay per channel is Kimi Delta Attention, GLA with
- * decay per token is Mamba-2's rule and without any the plain linear attention of fast weight
- * programmers. A layer's axes may be changed after la_layer_init: normalised = 1 gives any additive
- * variant the denominator.
+ * and Lightning require one and that FAVOR+ and cosFormer take none per channel. GLA, Mamba-2
+ * and fast weight programmers are one rule by three names, and so are DeltaNet, Gated DeltaNet and
+ * Kimi Delta Attention: the decay that a call brings is what differs. A layer's axes may be changed
+ * after la_layer_init: normalised = 1 gives any additive variant the denominator.
+ *
+ * KIMI DELTA ATTENTION (LA_KDA) is the delta rule with a gate per channel:
+ *
+ *     S_t = (I - beta_t k_t k_t^T) Diag(alpha_t) S_{t-1} + beta_t k_t v_t^T,  o_t = scale S_t^T q_t
+ *
+ * with log_decay [B][T][H][dk], which la_kda_log_decay makes of a model's raw gates. Kimi Linear
+ * normalises q and k (LA_L2_SUM), and its scale is dk^-1/2.
+ *
+ * MAMBA-2 (LA_MAMBA2, the state space duality), with states of N = dk and heads of P = dv:
+ *
+ *     S_t = exp(dt_t A) S_{t-1} + dt_t B_t x_t^T,   y_t = S_t^T C_t
+ *
+ * q = C and k = B, both [B][T][groups][N] with q_heads = k_heads = groups; v = x [B][T][H][P];
+ * log_decay = dt A and beta = dt, both [B][T][H], which la_mamba2_gates makes. The state [P][N] of
+ * the peers is the layout LA_VK. The skip D and the gate z are the caller's to apply to each row of
+ * the output: y += D[h] x, then y *= z / (1 + exp(-z)).
+ *
+ * FAST WEIGHT PROGRAMMERS (LA_FWP) write the outer products of keys and values, S_t = S_{t-1} +
+ * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. Features
+ * are the caller's to map.
  *
  * FEATURES. elu + 1: x + 1 for x > 0, else exp(x); relative error below 1e-6 down to x = -87.
  * r = dk.
@@ -108,6 +130,30 @@
  *
  * A gate of -inf multiplies by exactly 0 (a NaN in the state stays: IEEE rules). Positive gates
  * grow and NaN gates poison their head from that token on: neither is an error.
+ *
+ * ONNX. The operator LinearAttention of opset 27 is a layer and a call, of float32:
+ *
+ *     update_rule linear           LA_FWP; forbids decay and beta
+ *     update_rule gated            LA_GLA; requires decay, forbids beta
+ *     update_rule delta            LA_DELTANET; requires beta, forbids decay
+ *     update_rule gated_delta      LA_KDA; requires both, and is the rule where none is named
+ *     q_num_heads                  layer.q_heads, a multiple of
+ *     kv_num_heads                 layer.heads = layer.k_heads
+ *     scale                        layer.scale; where 0 or absent: 1 / sqrt(dk), not 1
+ *     chunk_size                   a hint, without influence on results: leave call.chunk at 0
+ *     query [B,T,Hq*dk]            call.q = la_bthd(query, T, Hq, dk)
+ *     key [B,T,H*dk]               call.k = la_bthd(key, T, H, dk)
+ *     value [B,T,H*dv]             call.v = la_bthd(value, T, H, dv)
+ *     decay [B,T,H]                call.log_decay = la_bthd(decay, T, H, 1): logarithms there, too
+ *     decay [B,T,H*dk]             call.log_decay = la_bthd(decay, T, H, dk)
+ *     beta [B,T,H], after sigmoid  call.beta = la_bthd(beta, T, H, 1)
+ *     beta [B,T,1]                 call.beta = la_bthd(beta, T, 1, 1), its head_stride = 0
+ *     past_state [B,H,dk,dv]       call.state_in (absent: null), layer.state_layout LA_KV
+ *     output [B,T,Hq*dv]           call.out = la_bthd_out(output, T, Hq, dv)
+ *     present_state                call.state_out, like past_state
+ *
+ * An importer checks what its rule forbids and that beta is there; layer.decay_required = 1 has
+ * la_check see to decay.
  *
  * BIDIRECTIONAL (layer.bidirectional, for normalised layers): all keys for all queries, in every
  * form alike. Decay, if any, runs along the keys, and every query reads the final state. call.keys
@@ -282,7 +328,10 @@ typedef enum la_variant {
     LA_LIGHTNING,
     LA_GLA,
     LA_DELTANET,
-    LA_GATED_DELTANET
+    LA_GATED_DELTANET,
+    LA_KDA,
+    LA_MAMBA2,
+    LA_FWP
 } la_variant;
 
 /* The axes and switches. The fields that hold them are plain int: any value can be checked. */
@@ -454,11 +503,31 @@ LA_DEF la_status la_lightning_log_decay(float *log_decay, int64_t count, int64_t
 LA_DEF la_status la_favor_projection(float *projection, int64_t features, int64_t dim_k, int kind,
                                      uint64_t seed);
 
-/* Gates of Gated DeltaNet and Mamba-2 from what a model computes, for `rows` x `heads`:
+/* Gates of Gated DeltaNet from what a model computes, for `rows` x `heads`:
  *     log_decay[i][h] = -exp(A_log[h]) softplus(a[i][h] + dt_bias[h])
  * taken in logarithms: right for any finite input. log_decay may be a. */
 LA_DEF la_status la_gate_log_decay(float *log_decay, const float *a, const float *A_log,
                                    const float *dt_bias, int64_t rows, int64_t heads);
+
+/* Gates of KDA, for `rows` x `heads` x `dim_k`, A_log being [heads] and dt_bias [heads][dim_k]:
+ *     lower_bound = 0: log_decay[i][h][c] = -exp(A_log[h]) softplus(a[i][h][c] + dt_bias[h][c])
+ *     lower_bound < 0: lower_bound / (1 + exp(-exp(A_log[h]) (a[i][h][c] + dt_bias[h][c])))
+ * The second one lies in lower_bound .. 0; flash-linear-attention has -5 there. Right for any
+ * finite input; log_decay may be a. LA_E_VALUE: a lower_bound above 0 or not finite. arXiv
+ * 2510.26692. */
+LA_DEF la_status la_kda_log_decay(float *log_decay, const float *a, const float *A_log,
+                                  const float *dt_bias, float lower_bound, int64_t rows,
+                                  int64_t heads, int64_t dim_k);
+
+/* Steps and gates of Mamba-2, for `rows` x `heads`:
+ *     dt[i][h] = softplus(a[i][h] + dt_bias[h]), then at least dt_min and at most dt_max
+ *     log_decay[i][h] = -exp(A_log[h]) dt[i][h]
+ * dt is the layer's beta. dt_min = 0 and dt_max = 0 (or infinity) set no limit. Right for any
+ * finite input; either output may be a, but not both. LA_E_VALUE: limits below 0, a NaN, or dt_min
+ * > dt_max; LA_E_OVERLAP: dt == log_decay. arXiv 2405.21060. */
+LA_DEF la_status la_mamba2_gates(float *dt, float *log_decay, const float *a, const float *A_log,
+                                 const float *dt_bias, float dt_min, float dt_max, int64_t rows,
+                                 int64_t heads);
 
 /* y = 1 / (1 + exp(-x)), for beta; y may be x. */
 LA_DEF la_status la_sigmoid(float *y, const float *x, int64_t count);
@@ -604,6 +673,9 @@ static const lai_preset lai_presets[] = {
     {"gla",            LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0},
     {"deltanet",       LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
     {"gated-deltanet", LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
+    {"kda",            LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
+    {"mamba2",         LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0},
+    {"fwp",            LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0},
 };
 /* clang-format on */
 enum { LAI_PRESETS = sizeof lai_presets / sizeof *lai_presets };
@@ -5029,16 +5101,61 @@ static double lai_log_rate(double A, double a, double b) {
     return A + log(x > 0.0 ? x + log1p(exp(-x)) : log1p(exp(x)));
 }
 
+static double lai_logistic(double x) {
+    const double e = exp(-fabs(x)); /* never overflows */
+    return x < 0.0 ? e / (1.0 + e) : 1.0 / (1.0 + e);
+}
+
+/* exp(A) may be infinite, but then it multiplies no x that is not at least 1e-45 or 0 */
+static double lai_kda_gate(double A, double a, double b, double bound) {
+    const double x = a + b;
+    if (bound == 0.0) return -exp(lai_log_rate(A, a, b));
+    return bound * lai_logistic(x == 0.0 ? x : exp(A) * x);
+}
+
+LA_DEF la_status la_kda_log_decay(float *log_decay, const float *a, const float *A_log,
+                                  const float *dt_bias, float lower_bound, int64_t rows,
+                                  int64_t heads, int64_t dim_k) {
+    const double bound = (double)lower_bound;
+    int64_t i, j;
+    if (rows < 0 || rows > LAI_MAX_COUNT || heads < 0 || heads > LAI_MAX_DIM || dim_k < 0 ||
+        dim_k > LAI_MAX_DIM)
+        return LA_E_SIZE;
+    if (!lai_is_finite(bound) || bound > 0.0) return LA_E_VALUE;
+    if (rows == 0 || heads == 0 || dim_k == 0) return LA_OK;
+    if (!log_decay || !a || !A_log || !dt_bias) return LA_E_NULL;
+    for (i = 0; i < rows; ++i, log_decay += heads * dim_k, a += heads * dim_k)
+        for (j = 0; j < heads * dim_k; ++j)
+            log_decay[j] = (float)lai_kda_gate((double)A_log[j / dim_k], (double)a[j],
+                                               (double)dt_bias[j], bound);
+    return LA_OK;
+}
+
 LA_DEF la_status la_gate_log_decay(float *log_decay, const float *a, const float *A_log,
                                    const float *dt_bias, int64_t rows, int64_t heads) {
+    return la_kda_log_decay(log_decay, a, A_log, dt_bias, 0.0f, rows, heads, 1);
+}
+
+LA_DEF la_status la_mamba2_gates(float *dt, float *log_decay, const float *a, const float *A_log,
+                                 const float *dt_bias, float dt_min, float dt_max, int64_t rows,
+                                 int64_t heads) {
     int64_t i, h;
     if (rows < 0 || rows > LAI_MAX_COUNT || heads < 0 || heads > LAI_MAX_DIM) return LA_E_SIZE;
-    if (rows > 0 && heads > 0 && (!log_decay || !a || !A_log || !dt_bias)) return LA_E_NULL;
+    if (!lai_is_finite((double)dt_min) || dt_min < 0.0f || !(dt_max == 0.0f || dt_max >= dt_min))
+        return LA_E_VALUE;
+    if (rows == 0 || heads == 0) return LA_OK;
+    if (!dt || !log_decay || !a || !A_log || !dt_bias) return LA_E_NULL;
+    if (dt == log_decay) return LA_E_OVERLAP;
     for (i = 0; i < rows; ++i)
         for (h = 0; h < heads; ++h) {
-            const double rate =
-                lai_log_rate((double)A_log[h], (double)a[i * heads + h], (double)dt_bias[h]);
-            log_decay[i * heads + h] = -(float)exp(rate);
+            const int64_t at = i * heads + h;
+            const double A = (double)A_log[h], x = (double)a[at], b = (double)dt_bias[h];
+            const double step = exp(lai_log_rate(0.0, x, b));
+            double limit = 0.0; /* where it is one */
+            if (step < (double)dt_min) limit = (double)dt_min;
+            if (dt_max > 0.0f && step > (double)dt_max) limit = (double)dt_max;
+            dt[at] = (float)(limit > 0.0 ? limit : step);
+            log_decay[at] = -(float)exp(limit > 0.0 ? A + log(limit) : lai_log_rate(A, x, b));
         }
     return LA_OK;
 }
@@ -5047,10 +5164,7 @@ LA_DEF la_status la_sigmoid(float *y, const float *x, int64_t count) {
     int64_t i;
     if (count < 0 || count > LAI_MAX_COUNT) return LA_E_SIZE;
     if (count > 0 && (!x || !y)) return LA_E_NULL;
-    for (i = 0; i < count; ++i) {
-        const double e = exp(-fabs((double)x[i])); /* never overflows */
-        y[i] = (float)(x[i] < 0.0f ? e / (1.0 + e) : 1.0 / (1.0 + e));
-    }
+    for (i = 0; i < count; ++i) y[i] = (float)lai_logistic((double)x[i]);
     return LA_OK;
 }
 
@@ -5095,6 +5209,7 @@ LA_DEF const char *la_isa_name(int isa) {
  *   2307.08621  Sun, Dong, Huang et al. (2023), Retentive Network
  *   2312.06635  Yang, Wang, Shen, Panda, Kim (2023), Gated Linear Attention Transformers
  *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
+ *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
  *               Delta Rule
  *   2412.06464  Yang, Kautz, Hatamizadeh (2024), Gated Delta Networks

@@ -166,6 +166,13 @@ log_decay() {
     lightning_*)
         numbers "$golden/$1/slope.npy" | awk '{ printf "%.17g\n", -$1 }' > "$work/g"
         float32 < "$work/g" | npy '<f4' False "($(wc -l < "$work/g" | tr -d ' '),)" ;;
+    mamba2_*) # A dt, of two heads
+        { numbers "$golden/$1/A.npy"; numbers "$golden/$1/dt.npy"; } | awk '
+            NR <= 2 { A[NR - 1] = $1; next }
+            { printf "%.17g\n", A[(NR - 3) % 2] * $1 }' > "$work/g"
+        float32 < "$work/g" | npy '<f4' False \
+            "($(sed -n 's/^B=//p' "$golden/$1/case.txt"), $(sed -n 's/^T=//p' \
+                "$golden/$1/case.txt"), 2)" ;;
     *) # -exp(A_log) softplus(a + dt_bias)
         { numbers "$golden/$1/A_log.npy"; numbers "$golden/$1/dt_bias.npy"
           numbers "$golden/$1/a.npy"; } | awk '
@@ -185,11 +192,16 @@ case_options() {
     f=$golden/$1
     case $1 in
     retention_*) echo '--variant retnet' ;;
-    gdn_* | kda_*) echo '--variant gated-deltanet' ;;
+    gdn_*) echo '--variant gated-deltanet' ;;
+    mamba2_*)
+        echo "--variant mamba2 --q $f/C.npy --k $f/Bm.npy --v $f/x.npy --beta $f/dt.npy"
+        echo "--log-decay $(log_decay "$1")" ;;
+    onnx_05) echo '--variant kda' ;;
+    onnx_10) echo '--variant fwp' ;;
     linear_elu_*) echo '--variant elu' ;;
     favor_*) echo "--variant favor --projection $f/W.npy" ;;
     cosformer_*) echo '--variant cosformer --position 1' ;; # they count from 1
-    lightning_* | gla_*) echo "--variant ${1%_*}" ;;
+    lightning_* | gla_* | kda_*) echo "--variant ${1%_*}" ;;
     *) echo '--variant deltanet' ;;
     esac
     for input in q k v beta lengths; do
@@ -265,7 +277,7 @@ test_golden() {
         linear_elu_noncausal_04 favor_causal_02 favor_causal_04 favor_causal_05 \
         favor_noncausal_02 favor_noncausal_04 favor_noncausal_05 cosformer_causal_02 \
         cosformer_causal_04 cosformer_noncausal_04 cosformer_noncausal_05 lightning_02 \
-        lightning_05 gla_02 gla_03 gla_05 kda_02 kda_03 kda_06
+        lightning_05 gla_02 gla_03 gla_05 kda_02 kda_03 kda_06 mamba2_01 mamba2_03 onnx_05 onnx_10
 }
 
 # ---- what attend must refuse ---------------------------------------------------------------------
@@ -568,8 +580,9 @@ test_probes() {
     printf '0\n0\n' | tensor pzero '(1, 2, 1)'
     pv=$i/pv.npy
     probe 'no decay' retnet '-1 5' '4.5 -0.5' --log-decay "$i/pzero.npy"
+    probe 'fast weights' fwp '-1 5' '4.5 -0.5'
     probe 'decay' retnet '0.5 0.875' '2.125 1.25' --log-decay "$i/pg.npy"
-    probe 'write strength' retnet '-0.5 0.625' '2.625 2' --log-decay "$i/pg.npy" \
+    probe 'write strength' mamba2 '-0.5 0.625' '2.625 2' --log-decay "$i/pg.npy" \
         --beta "$i/pbeta.npy"
     probe 'delta' deltanet '-2.5 3.5' '3.9375 0.4375' --beta "$i/pbeta.npy"
     probe 'gated delta' gated-deltanet '-0.75 0.5625' '2.5390625 1.9765625' \
@@ -659,6 +672,9 @@ test_split() {
         carries gla
         carries deltanet
         carries gated-deltanet --log-decay "$i/heads.npy"
+        carries kda
+        carries mamba2 --log-decay "$i/heads.npy"
+        carries fwp
     done
 }
 
@@ -687,7 +703,7 @@ carries() {
     favor*) parts='norm max' ;;
     *) parts= ;;
     esac
-    gates() { [ "$variant" != gla ] || echo "--log-decay $1"; }
+    gates() { case $variant in gla | kda) echo "--log-decay $1" ;; esac; }
     place() { [ "$variant" != cosformer ] || echo "--position $1"; }
     # shellcheck disable=SC2046
     for part in 1 2; do

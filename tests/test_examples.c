@@ -411,12 +411,10 @@ TEST(example_gated_delta_rule) {
 static const float probe_q[] = {1, 2, 1, -1}, probe_k[] = {1, 0, 0.5f, 0.5f}, probe_v[] = {2, 3};
 static const float probe_S0[] = {1, -2}, probe_g[] = {HALF, QUARTER}, probe_beta[] = {0.5f, 1.5f};
 
-static void probe(const char *name, int write, const float *g, const float *beta, const double *o,
-                  const double *S) {
-    la_variant variant = write == LA_WRITE_ADD ? LA_RETNET : LA_GATED_DELTANET;
-    Example example = {.name = name, .T = 2, .dk = 2, .dv = 1};
-    example.variant = variant;
-    example.write = write;
+static void probe(const char *name, la_variant variant, const float *g, const float *beta,
+                  const double *o, const double *S) {
+    Example example = {.name = name, .variant = variant, .T = 2, .dk = 2, .dv = 1};
+    example.write = variant == LA_GATED_DELTANET ? LA_WRITE_DELTA : LA_WRITE_ADD;
     example.q = probe_q;
     example.k = probe_k;
     example.v = probe_v;
@@ -431,31 +429,31 @@ static void probe(const char *name, int write, const float *g, const float *beta
 TEST(probe_additive) {
     static const double o[] = {-1, 5}, S[] = {4.5, -0.5};
     static const float none[] = {0, 0}, one[] = {1, 1};
-    probe("additive, no decay", LA_WRITE_ADD, NULL, NULL, o, S);
-    probe("additive, decay 1", LA_WRITE_ADD, none, NULL, o, S);
-    probe("additive, beta 1", LA_WRITE_ADD, NULL, one, o, S);
+    probe("additive, no decay", LA_FWP, NULL, NULL, o, S);
+    probe("additive, decay 1", LA_RETNET, none, NULL, o, S);
+    probe("additive, beta 1", LA_FWP, NULL, one, o, S);
 }
 
 TEST(probe_additive_scalar_decay) {
     static const double o[] = {0.5, 0.875}, S[] = {2.125, 1.25};
-    probe("additive, scalar decay", LA_WRITE_ADD, probe_g, NULL, o, S);
+    probe("additive, scalar decay", LA_RETNET, probe_g, NULL, o, S);
 }
 
 TEST(probe_write_strength) {
     static const double o[] = {-0.5, 0.625}, S[] = {2.625, 2};
-    probe("additive, scalar decay, beta", LA_WRITE_ADD, probe_g, probe_beta, o, S);
+    probe("additive, scalar decay, beta", LA_MAMBA2, probe_g, probe_beta, o, S);
 }
 
 TEST(probe_delta) {
     static const double o[] = {-2.5, 3.5}, S[] = {3.9375, 0.4375};
     static const float none[] = {0, 0};
-    probe("delta", LA_WRITE_DELTA, NULL, probe_beta, o, S);
-    probe("delta, decay 1", LA_WRITE_DELTA, none, probe_beta, o, S);
+    probe("delta", LA_GATED_DELTANET, NULL, probe_beta, o, S);
+    probe("delta, decay 1", LA_GATED_DELTANET, none, probe_beta, o, S);
 }
 
 TEST(probe_gated_delta) {
     static const double o[] = {-0.75, 0.5625}, S[] = {2.5390625, 1.9765625};
-    probe("gated delta", LA_WRITE_DELTA, probe_g, probe_beta, o, S);
+    probe("gated delta", LA_GATED_DELTANET, probe_g, probe_beta, o, S);
 }
 
 static const float probe_A[] = {HALF, 0, QUARTER, HALF}; /* a gate per channel */
@@ -479,7 +477,7 @@ TEST(probe_channel_decay) {
 TEST(probe_channel_decay_delta) {
     static const double o[] = {-2.75, 1.3125}, S[] = {2.8203125, 1.5078125};
     Example example = {.name = "channel decay, delta", .T = 2, .dk = 2, .dv = 1};
-    example.variant = LA_GATED_DELTANET;
+    example.variant = LA_KDA;
     example.write = LA_WRITE_DELTA;
     example.q = probe_q;
     example.k = probe_k;

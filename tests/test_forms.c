@@ -542,9 +542,7 @@ static const Kind kinds[] = {
      0, 1, 0},
     {"normalised gla", {.variant = LA_GLA, .normalised = 1, .positive = 1, .gate = GATE_MILD,
                         .gate_channel = 1}, 0, 1, 1},
-    {"gated deltanet by channel",
-     {.variant = LA_GATED_DELTANET, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_TOKEN},
-     1, 1, 0},
+    {"kda", {.variant = LA_KDA, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_TOKEN}, 1, 1, 0},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };

@@ -41,15 +41,16 @@ static const struct Golden {
     {"simple_gla_02", LA_GLA}, {"simple_gla_03", LA_GLA}, {"simple_gla_04", LA_GLA},
     {"simple_gla_05", LA_GLA}, {"simple_gla_06", LA_GLA}, {"gla_01", LA_GLA}, {"gla_02", LA_GLA},
     {"gla_03", LA_GLA}, {"gla_04", LA_GLA}, {"gla_05", LA_GLA}, {"gla_06", LA_GLA},
-    {"gla_07", LA_GLA}, {"linear_plain_01", LA_GLA}, {"linear_plain_02", LA_GLA},
-    {"linear_plain_03", LA_GLA}, {"linear_plain_04", LA_GLA}, {"linear_plain_05", LA_GLA},
-    {"linear_plain_06", LA_GLA}, {"kda_01", LA_GATED_DELTANET}, {"kda_02", LA_GATED_DELTANET},
-    {"kda_03", LA_GATED_DELTANET}, {"kda_04", LA_GATED_DELTANET}, {"kda_05", LA_GATED_DELTANET},
-    {"kda_06", LA_GATED_DELTANET}, {"kda_07", LA_GATED_DELTANET}, {"kda_08", LA_GATED_DELTANET},
-    {"kda_09", LA_GATED_DELTANET}, {"onnx_01", LA_GATED_DELTANET}, {"onnx_02", LA_DELTANET},
-    {"onnx_04", LA_GLA}, {"onnx_05", LA_GATED_DELTANET}, {"onnx_06", LA_GATED_DELTANET},
-    {"onnx_07", LA_GATED_DELTANET}, {"onnx_10", LA_GLA}, {"onnx_11", LA_GLA},
-    {"onnx_12", LA_GATED_DELTANET},
+    {"gla_07", LA_GLA}, {"linear_plain_01", LA_FWP}, {"linear_plain_02", LA_FWP},
+    {"linear_plain_03", LA_FWP}, {"linear_plain_04", LA_FWP}, {"linear_plain_05", LA_FWP},
+    {"linear_plain_06", LA_FWP}, {"kda_01", LA_KDA}, {"kda_02", LA_KDA}, {"kda_03", LA_KDA},
+    {"kda_04", LA_KDA}, {"kda_05", LA_KDA}, {"kda_06", LA_KDA}, {"kda_07", LA_KDA},
+    {"kda_08", LA_KDA}, {"kda_09", LA_KDA}, {"mamba2_01", LA_MAMBA2}, {"mamba2_02", LA_MAMBA2},
+    {"mamba2_03", LA_MAMBA2}, {"mamba2_04", LA_MAMBA2}, {"mamba2_05", LA_MAMBA2},
+    {"mamba2_06", LA_MAMBA2}, {"mamba2_07", LA_MAMBA2}, {"mamba2_08", LA_MAMBA2},
+    {"onnx_01", LA_KDA}, {"onnx_02", LA_DELTANET}, {"onnx_04", LA_GLA}, {"onnx_05", LA_KDA},
+    {"onnx_06", LA_KDA}, {"onnx_07", LA_KDA}, {"onnx_10", LA_FWP}, {"onnx_11", LA_FWP},
+    {"onnx_12", LA_KDA},
     /* clang-format on */
 };
 
@@ -178,33 +179,58 @@ static void read_raw_gates(const Problem *problem) {
     npy_free(&dt_bias);
 }
 
-/* KDA: x = g_raw + dt_bias;  -exp(A_log) softplus(x)  or  -5 sigmoid(exp(A_log) x). */
-static double channel_gate(int bounded, double x, double A_log) {
-    if (bounded) {
-        return -5 / (1 + exp(-exp(A_log) * x));
+/* An input of the case as floats, `count` of them; or NULL, after a failed check. */
+static float *read_floats(const char *name, const char *array, int64_t count) {
+    npy_array data;
+    float *values = NULL;
+    read_array(name, "input", array, &data);
+    if (CHECK((int64_t)data.count == count, "%s: %zu in %s, want %d", name, data.count, array,
+              (int)count)) {
+        values = npy_floats(&data);
     }
-    return -exp(A_log) * (x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)));
+    npy_free(&data);
+    return values;
 }
 
 static void read_raw_channel_gates(const Problem *problem) {
-    npy_array raw, A_log, dt_bias;
-    size_t n, count, dk = (size_t)problem->spec.dk, HV = (size_t)problem->spec.H;
-    int bounded = case_says(problem->note, "gate", "lowerbound");
-    read_array(problem->note, "input", "g_raw", &raw);
-    read_array(problem->note, "input", "A_log", &A_log);
-    read_array(problem->note, "input", "dt_bias", &dt_bias);
-    count = (size_t)(problem->spec.B * problem->spec.T) * HV * dk;
-    if (CHECK(raw.count == count && A_log.count == HV && dt_bias.count == HV * dk, "%s: %zu raw",
-              problem->note, raw.count)) {
-        for (n = 0; n < count; n++) {
-            double x = npy_double(&raw, n) + npy_double(&dt_bias, n % (HV * dk));
-            double g = channel_gate(bounded, x, npy_double(&A_log, n / dk % HV));
-            problem->log_decay.data[n] = (float)g;
+    const Spec *spec = &problem->spec;
+    int64_t rows = spec->B * spec->T, width = spec->H * spec->dk;
+    float bound = case_says(problem->note, "gate", "lowerbound") ? -5.0f : 0.0f;
+    float *raw = read_floats(problem->note, "g_raw", rows * width);
+    float *A_log = read_floats(problem->note, "A_log", spec->H);
+    float *bias = read_floats(problem->note, "dt_bias", width);
+    la_status status = la_kda_log_decay(problem->log_decay.data, raw, A_log, bias, bound, rows,
+                                        spec->H, spec->dk);
+    CHECK(status == LA_OK, "la_kda_log_decay: %s", la_status_text(status));
+    free(raw);
+    free(A_log);
+    free(bias);
+}
+
+/* Mamba-2: dt as it is or as the helper makes it, and A, of which the helper has ln(-A). */
+static void read_steps(const Problem *problem) {
+    const Spec *spec = &problem->spec;
+    int64_t rows = spec->B * spec->T, H = spec->H, n;
+    float *raw = read_floats(problem->note, "dt", rows * H);
+    float *A = read_floats(problem->note, "A", H);
+    float *dt = problem->beta.data, *log_decay = problem->log_decay.data;
+    if (case_says(problem->note, "dt_softplus", "yes")) {
+        float *bias = read_floats(problem->note, "dt_bias", H);
+        la_status status;
+        for (n = 0; A != NULL && n < H; n++) {
+            A[n] = (float)log(-(double)A[n]);
+        }
+        status = la_mamba2_gates(dt, log_decay, raw, A, bias, 0, 0, rows, H);
+        CHECK(status == LA_OK, "la_mamba2_gates: %s", la_status_text(status));
+        free(bias);
+    } else if (raw != NULL && A != NULL) {
+        for (n = 0; n < rows * H; n++) {
+            dt[n] = raw[n];
+            log_decay[n] = raw[n] * A[n % H];
         }
     }
-    npy_free(&raw);
-    npy_free(&A_log);
-    npy_free(&dt_bias);
+    free(raw);
+    free(A);
 }
 
 /* Element n of S0 or ST [B][H][r][dv], or of z0 or zT [B][H][r] (where `is_z`), in the oracle's
@@ -275,13 +301,16 @@ static void read_key_lengths(Problem *problem) {
 static void fill_problem(Problem *problem) {
     const Spec *spec = &problem->spec;
     int64_t b;
-    read_tensor(problem, "q", &problem->q, spec->Hq, spec->T);
-    read_tensor(problem, "k", &problem->k, spec->Hk, spec->keys);
-    read_tensor(problem, "v", &problem->v, spec->H, spec->keys);
-    if (spec->beta != BETA_NONE) {
+    int mamba = spec->variant == LA_MAMBA2;
+    read_tensor(problem, mamba ? "C" : "q", &problem->q, spec->Hq, spec->T);
+    read_tensor(problem, mamba ? "Bm" : "k", &problem->k, spec->Hk, spec->keys);
+    read_tensor(problem, mamba ? "x" : "v", &problem->v, spec->H, spec->keys);
+    if (spec->beta != BETA_NONE && !mamba) {
         read_tensor(problem, "beta", &problem->beta, spec->H, spec->keys);
     }
-    if (spec->gate == GATE_HEAD) {
+    if (mamba) {
+        read_steps(problem);
+    } else if (spec->gate == GATE_HEAD) {
         read_head_gates(problem);
     } else if (spec->gate_channel && has(problem->note, "g_raw")) {
         read_raw_channel_gates(problem);
@@ -342,6 +371,7 @@ static Spec read_spec(const struct Golden *golden) {
     spec.T = (int64_t)case_number(name, "T", 0);
     spec.Hk = (int64_t)case_number(name, "H", 1);
     spec.H = (int64_t)case_number(name, "HV", (double)spec.Hk);
+    spec.Hk = (int64_t)case_number(name, "groups", (double)spec.Hk);
     spec.Hq = (int64_t)case_number(name, "HQ", (double)spec.Hk);
     spec.dk = (int64_t)case_number(name, "dk", 0);
     spec.dv = (int64_t)case_number(name, "dv", 0);
@@ -351,6 +381,9 @@ static Spec read_spec(const struct Golden *golden) {
     spec.beta = !has(name, "beta") ? BETA_NONE : has(name, "beta") == 4 ? BETA_CHANNEL : BETA_TOKEN;
     if (has(name, "gamma") || has(name, "slope")) {
         spec.gate = GATE_HEAD;
+    } else if (golden->variant == LA_MAMBA2) {
+        spec.beta = BETA_TOKEN; /* dt */
+        spec.gate = GATE_MILD;
     } else if (has(name, "g") || has(name, "a") || has(name, "gk") || has(name, "g_raw")) {
         spec.gate = GATE_MILD;
     }
@@ -364,16 +397,42 @@ static Spec read_spec(const struct Golden *golden) {
 
 enum { OUTPUT, STATE, NORMALISER };
 
-/* Gammas, raw gates, FAVOR+'s scale and its feature eps are rounded to float32 on the way. */
+/* Gammas, raw gates, dt A, FAVOR+'s scale and its feature eps are rounded to float32 on the way. */
 static int is_narrow(const char *name) {
-    return has(name, "gamma") || has(name, "a") || has(name, "g_raw") || has(name, "W");
+    return has(name, "gamma") || has(name, "a") || has(name, "g_raw") || has(name, "dt") ||
+           has(name, "W");
+}
+
+/* The peer's outputs as doubles; those of Mamba-2 without what is the caller's: y was y + D x, then
+   times z sigmoid(z). */
+static double *read_outputs(const Problem *problem, const npy_array *peer, int what) {
+    double *y = calloc(peer->count + 1, sizeof *y);
+    npy_array D, x, z;
+    size_t n;
+    read_array(problem->note, "input", "D", &D);
+    read_array(problem->note, "input", "x", &x);
+    read_array(problem->note, "input", "z", &z);
+    for (n = 0; y != NULL && n < peer->count; n++) {
+        size_t head = n / (size_t)problem->spec.dv % (size_t)problem->spec.H;
+        y[n] = npy_double(peer, n);
+        if (what == OUTPUT && z.count > 0) {
+            y[n] *= (1 + exp(-npy_double(&z, n))) / npy_double(&z, n);
+        }
+        if (what == OUTPUT && D.count > 0) {
+            y[n] -= npy_double(&D, head) * npy_double(&x, n);
+        }
+    }
+    npy_free(&D);
+    npy_free(&x);
+    npy_free(&z);
+    return y;
 }
 
 /* |factor oracle - peer|_2 <= tolerance |peer|_2. Unless the peer computed in float32, its values
    then take the place of the oracle's, so that the library is held to them. */
 static void compare_oracle(const Problem *problem, const char *array, int what, double factor) {
     const char *name = problem->note;
-    double tolerance, error = 0, size = 0, *oracle;
+    double tolerance, error = 0, size = 0, *oracle, *wanted;
     char text[128]; /* of the key `precision` */
     npy_array peer;
     size_t n;
@@ -384,16 +443,18 @@ static void compare_oracle(const Problem *problem, const char *array, int what, 
         return;
     }
     oracle = what == OUTPUT ? problem->want.out : problem->want.state;
-    for (n = 0; n < peer.count; n++) {
+    wanted = read_outputs(problem, &peer, what);
+    for (n = 0; wanted != NULL && n < peer.count; n++) {
         int64_t index;
         size_t at = what == OUTPUT ? n : state_place(problem, what == NORMALISER, n, &index);
-        double want = npy_double(&peer, n);
+        double want = wanted[n];
         error += (factor * oracle[at] - want) * (factor * oracle[at] - want);
         size += want * want;
         oracle[at] = single ? oracle[at] : want;
     }
     CHECK(peer.count > 0 && sqrt(error) <= tolerance * sqrt(size),
           "%s %s: the oracle is off by %g, relative", name, array, sqrt(error / size));
+    free(wanted);
     npy_free(&peer);
 }
 
@@ -413,7 +474,8 @@ static void run_case(const struct Golden *golden, int layout) {
     problem_oracle(problem);
     scale = case_number(golden->name, "scale", 1); /* of the peer, in float64 */
     scale = problem->layer.normalised ? 1 : scale / (double)problem->layer.scale;
-    CHECK(has(golden->name, "q") == 4, "%s has no input", golden->name);
+    CHECK(has(golden->name, "q") == 4 || has(golden->name, "C") == 4, "%s has no input",
+          golden->name);
     compare_oracle(problem, "o", OUTPUT, scale);
     compare_oracle(problem, "ST", STATE, 1);
     compare_oracle(problem, "zT", NORMALISER, 1);
@@ -430,5 +492,160 @@ TEST(golden_cases) {
     for (i = 0; i < CASES; i++) {
         run_case(&cases[i], LA_KV);
         run_case(&cases[i], LA_VK);
+    }
+}
+
+/* ---------------------------------------------------------------- ONNX
+
+   The table of the manual, line by line: the operator's inputs as they are, its defaults, and the
+   two shapes of beta. */
+
+typedef struct Onnx {
+    const char *name;
+    int64_t B, T, H, Hq, dk, dv;
+    float *query, *key, *value, *decay, *beta, *past_state; /* NULL where absent */
+    float *output, *present_state;
+} Onnx;
+
+static float *onnx_input(const char *name, const char *array) {
+    npy_array data;
+    float *values = NULL;
+    if (has(name, array) && read_array(name, "input", array, &data)) {
+        values = npy_floats(&data);
+        npy_free(&data);
+    }
+    return values;
+}
+
+static void onnx_read(Onnx *node, const char *name) {
+    node->name = name;
+    node->B = (int64_t)case_number(name, "B", 1);
+    node->T = (int64_t)case_number(name, "T", 1);
+    node->H = (int64_t)case_number(name, "H", 1);
+    node->Hq = (int64_t)case_number(name, "HQ", 1);
+    node->dk = (int64_t)case_number(name, "dk", 1);
+    node->dv = (int64_t)case_number(name, "dv", 1);
+    node->query = onnx_input(name, "q");
+    node->key = onnx_input(name, "k");
+    node->value = onnx_input(name, "v");
+    node->decay = onnx_input(name, "gk");
+    node->beta = onnx_input(name, "beta");
+    node->past_state = onnx_input(name, "S0");
+    node->output = calloc((size_t)(node->B * node->T * node->Hq * node->dv), sizeof(float));
+    node->present_state =
+        calloc((size_t)(node->B * node->H * node->dk * node->dv), sizeof(float));
+}
+
+static void onnx_free(Onnx *node) {
+    free(node->query);
+    free(node->key);
+    free(node->value);
+    free(node->decay);
+    free(node->beta);
+    free(node->past_state);
+    free(node->output);
+    free(node->present_state);
+}
+
+static la_variant onnx_variant(const Onnx *node) {
+    int decay = node->decay != NULL, beta = node->beta != NULL; /* neither more nor less */
+    if (case_says(node->name, "variant", "onnx_linear") && !decay && !beta) {
+        return LA_FWP;
+    }
+    if (case_says(node->name, "variant", "onnx_gated") && decay && !beta) {
+        return LA_GLA;
+    }
+    if (case_says(node->name, "variant", "onnx_delta") && !decay && beta) {
+        return LA_DELTANET;
+    }
+    CHECK(case_says(node->name, "variant", "onnx_gated_delta") && decay && beta, "%s: which rule?",
+          node->name);
+    return LA_KDA;
+}
+
+static void onnx_layer(const Onnx *node, la_layer *layer) {
+    la_status status = la_layer_init(layer, onnx_variant(node), node->H, node->dk, node->dv);
+    CHECK(status == LA_OK, "%s: %s", node->name, la_status_text(status));
+    layer->q_heads = node->Hq;
+    layer->scale = 1 / sqrtf((float)node->dk); /* the attribute is 0 */
+    layer->decay_required = node->decay != NULL;
+}
+
+static void onnx_call(const Onnx *node, const la_layer *layer, int one_beta, la_call *call) {
+    int64_t T = node->T;
+    la_status status = la_call_init(call, layer, node->B, T);
+    CHECK(status == LA_OK, "%s: %s", node->name, la_status_text(status));
+    call->q = la_bthd(node->query, T, node->Hq, node->dk);
+    call->k = la_bthd(node->key, T, node->H, node->dk);
+    call->v = la_bthd(node->value, T, node->H, node->dv);
+    call->log_decay = la_bthd(node->decay, T, node->H, node->dk);
+    call->beta = la_bthd(node->beta, T, one_beta ? 1 : node->H, 1);
+    if (one_beta) {
+        call->beta.head_stride = 0;
+    }
+    call->out = la_bthd_out(node->output, T, node->Hq, node->dv);
+    call->state_in = node->past_state;
+    call->state_out = node->present_state;
+}
+
+static void onnx_compare(const Onnx *node, const char *array, const float *have) {
+    double error = 0, size = 0;
+    npy_array peer;
+    size_t n;
+    CHECK(read_array(node->name, "output", array, &peer), "%s: no %s", node->name, array);
+    for (n = 0; n < peer.count; n++) {
+        double want = npy_double(&peer, n);
+        error += ((double)have[n] - want) * ((double)have[n] - want);
+        size += want * want;
+    }
+    CHECK(size > 0 && sqrt(error) <= 1e-5 * sqrt(size), "%s %s: off by %g, relative", node->name,
+          array, sqrt(error / size));
+    npy_free(&peer);
+}
+
+static void onnx_run(const Onnx *node, int one_beta) {
+    la_layer layer;
+    la_call call;
+    Way way;
+    int i;
+    onnx_layer(node, &layer);
+    for (i = 0; way_number(i, &way); i++) {
+        la_status status;
+        onnx_call(node, &layer, one_beta, &call);
+        call.form = way.form;
+        call.isa = way.isa;
+        call.chunk = way.chunk;
+        call.workspace_size = la_workspace_size(&layer, &call);
+        call.workspace = malloc(call.workspace_size);
+        status = la_forward(&layer, &call);
+        CHECK(status == LA_OK, "%s: %s", node->name, la_status_text(status));
+        free(call.workspace);
+        onnx_compare(node, "o", node->output);
+        onnx_compare(node, "ST", node->present_state);
+    }
+    call.log_decay.data = NULL;
+    if (node->decay != NULL) {
+        CHECK(la_check(&layer, &call, NULL) == LA_E_DECAY, "%s without decay", node->name);
+    }
+}
+
+TEST(golden_onnx) {
+    int i;
+    for (i = 0; i < CASES; i++) {
+        Onnx node;
+        if (strncmp(cases[i].name, "onnx", 4) != 0) {
+            continue;
+        }
+        onnx_read(&node, cases[i].name);
+        CHECK(onnx_variant(&node) == cases[i].variant, "%s", node.name);
+        onnx_run(&node, 0);
+        if (strcmp(node.name, "onnx_06") == 0) { /* its beta was [B,T,1] */
+            int64_t n;
+            for (n = 0; n < node.B * node.T; n++) {
+                node.beta[n] = node.beta[n * node.H];
+            }
+            onnx_run(&node, 1);
+        }
+        onnx_free(&node);
     }
 }

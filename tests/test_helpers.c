@@ -112,6 +112,114 @@ TEST(helpers_gate_log_decay_random) {
     }
 }
 
+/* bound sigmoid(exp(A) x); where exp(A) x is infinite, the sigmoid is 0 or 1. */
+static long double bounded_of(float a, float A_log, float dt_bias, float bound) {
+    long double x = (long double)a + (long double)dt_bias;
+    long double y = x == 0 ? 0 : copysignl(expl((long double)A_log + logl(fabsl(x))), x);
+    return (long double)bound * (y < 0 ? expl(y) / (1 + expl(y)) : 1 / (1 + expl(-y)));
+}
+
+/* Both forms, each head with its own A_log and its own bias for each channel. */
+TEST(helpers_kda_log_decay) {
+    enum { HEADS = COUNT(gate_A), WIDTH = COUNT(gate_a), ROWS = 3, N = ROWS * HEADS * WIDTH };
+    static const float bounds[] = {0, -5, -1e-30f, -FLT_MAX};
+    static float a[N], g[N], dt[HEADS * WIDTH];
+    int i, n;
+    for (i = 0; i < HEADS * WIDTH; i++) {
+        dt[i] = gate_dt[i % 7 % COUNT(gate_dt)];
+    }
+    for (n = 0; n < COUNT(bounds); n++) {
+        for (i = 0; i < N; i++) {
+            a[i] = gate_a[(i + i / (HEADS * WIDTH)) % WIDTH];
+        }
+        CHECK(la_kda_log_decay(g, a, gate_A, dt, bounds[n], ROWS, HEADS, WIDTH) == LA_OK, "%d", n);
+        for (i = 0; i < N; i++) {
+            float A = gate_A[i / WIDTH % HEADS], bias = dt[i % (HEADS * WIDTH)];
+            long double want = n ? bounded_of(a[i], A, bias, bounds[n]) : gate_of(a[i], A, bias);
+            CHECK(g[i] <= 0 && (n == 0 || g[i] >= bounds[n]), "not a decay: %g", (double)g[i]);
+            check_float("gate", g[i], want, (double)(a[i] + bias), (double)A);
+        }
+        CHECK(la_kda_log_decay(a, a, gate_A, dt, bounds[n], ROWS, HEADS, WIDTH) == LA_OK, "%d", n);
+        check_same("in place", a, g, N);
+    }
+}
+
+TEST(helpers_kda_log_decay_refuses) {
+    float a = 1, A_log = 0, dt = 0, g = 7;
+    CHECK(la_kda_log_decay(NULL, &a, &A_log, &dt, 0, 1, 1, 1) == LA_E_NULL, "log_decay");
+    CHECK(la_kda_log_decay(&g, NULL, &A_log, &dt, 0, 1, 1, 1) == LA_E_NULL, "a");
+    CHECK(la_kda_log_decay(&g, &a, NULL, &dt, 0, 1, 1, 1) == LA_E_NULL, "A_log");
+    CHECK(la_kda_log_decay(&g, &a, &A_log, NULL, 0, 1, 1, 1) == LA_E_NULL, "dt_bias");
+    CHECK(la_kda_log_decay(&g, &a, &A_log, &dt, 0, -1, 1, 1) == LA_E_SIZE, "rows");
+    CHECK(la_kda_log_decay(&g, &a, &A_log, &dt, 0, 1, -1, 1) == LA_E_SIZE, "heads");
+    CHECK(la_kda_log_decay(&g, &a, &A_log, &dt, 0, 1, 1, -1) == LA_E_SIZE, "dim_k");
+    CHECK(la_kda_log_decay(&g, &a, &A_log, &dt, 0, 1, 1, INT64_MAX) == LA_E_SIZE, "dim_k");
+    CHECK(la_kda_log_decay(&g, &a, &A_log, &dt, 1, 1, 1, 1) == LA_E_VALUE, "a bound above 0");
+    CHECK(la_kda_log_decay(&g, &a, &A_log, &dt, NAN, 1, 1, 1) == LA_E_VALUE, "NaN");
+    CHECK(la_kda_log_decay(&g, &a, &A_log, &dt, -INFINITY, 1, 1, 1) == LA_E_VALUE, "-infinity");
+    CHECK(la_kda_log_decay(NULL, NULL, NULL, NULL, 0, 5, 0, 1) == LA_OK && g == 7, "no heads");
+}
+
+/* softplus(x), then the limits, then its product with -exp(A). */
+static long double step_of(float a, float dt_bias, float low, float high) {
+    long double x = (long double)a + (long double)dt_bias;
+    long double step = x > 0 ? x + log1pl(expl(-x)) : log1pl(expl(x));
+    step = step < (long double)low ? (long double)low : step;
+    return high > 0 && step > (long double)high ? (long double)high : step;
+}
+
+static long double step_gate_of(float a, float A_log, float dt_bias, float low, float high) {
+    long double step = step_of(a, dt_bias, low, high), free_step = step_of(a, dt_bias, 0, 0);
+    return step == free_step ? gate_of(a, A_log, dt_bias)
+                             : -expl((long double)A_log + logl(step));
+}
+
+TEST(helpers_mamba2_gates) {
+    enum { ROWS = COUNT(gate_a), HEADS = COUNT(gate_A), N = ROWS * HEADS };
+    static const float limits[][2] = {{0, 0}, {0, INFINITY}, {0.001f, 0.1f},
+                                      {0, 2}, {3, 3},        {1, 0}};
+    static float a[N], dt[N], g[N], again[N], bias[HEADS];
+    int i, n;
+    for (n = 0; n < COUNT(limits); n++) {
+        float low = limits[n][0], high = limits[n][1];
+        for (i = 0; i < N; i++) {
+            a[i] = gate_a[i / HEADS];
+            bias[i % HEADS] = gate_dt[(n + i % HEADS) % COUNT(gate_dt)];
+        }
+        CHECK(la_mamba2_gates(dt, g, a, gate_A, bias, low, high, ROWS, HEADS) == LA_OK, "%d", n);
+        for (i = 0; i < N; i++) {
+            float A = gate_A[i % HEADS], b = bias[i % HEADS];
+            check_float("dt", dt[i], step_of(a[i], b, low, high), (double)(a[i] + b), (double)high);
+            check_float("gate", g[i], step_gate_of(a[i], A, b, low, high), (double)(a[i] + b),
+                        (double)A);
+        }
+        memcpy(again, a, sizeof a);
+        la_mamba2_gates(again, g, again, gate_A, bias, low, high, ROWS, HEADS);
+        check_same("dt in place", again, dt, N);
+        la_mamba2_gates(again, a, a, gate_A, bias, low, high, ROWS, HEADS);
+        check_same("gates in place", a, g, N);
+    }
+}
+
+TEST(helpers_mamba2_gates_refuses) {
+    float a = 1, A = 0, bias = 0, dt = 7, g = 7;
+    CHECK(la_mamba2_gates(NULL, &g, &a, &A, &bias, 0, 0, 1, 1) == LA_E_NULL, "dt");
+    CHECK(la_mamba2_gates(&dt, NULL, &a, &A, &bias, 0, 0, 1, 1) == LA_E_NULL, "log_decay");
+    CHECK(la_mamba2_gates(&dt, &g, NULL, &A, &bias, 0, 0, 1, 1) == LA_E_NULL, "a");
+    CHECK(la_mamba2_gates(&dt, &g, &a, NULL, &bias, 0, 0, 1, 1) == LA_E_NULL, "A_log");
+    CHECK(la_mamba2_gates(&dt, &g, &a, &A, NULL, 0, 0, 1, 1) == LA_E_NULL, "dt_bias");
+    CHECK(la_mamba2_gates(&dt, &g, &a, &A, &bias, 0, 0, -1, 1) == LA_E_SIZE, "rows");
+    CHECK(la_mamba2_gates(&dt, &g, &a, &A, &bias, 0, 0, 1, -1) == LA_E_SIZE, "heads");
+    CHECK(la_mamba2_gates(&dt, &g, &a, &A, &bias, -1, 0, 1, 1) == LA_E_VALUE, "dt_min");
+    CHECK(la_mamba2_gates(&dt, &g, &a, &A, &bias, NAN, 0, 1, 1) == LA_E_VALUE, "dt_min");
+    CHECK(la_mamba2_gates(&dt, &g, &a, &A, &bias, 0, -1, 1, 1) == LA_E_VALUE, "dt_max");
+    CHECK(la_mamba2_gates(&dt, &g, &a, &A, &bias, 0, NAN, 1, 1) == LA_E_VALUE, "dt_max");
+    CHECK(la_mamba2_gates(&dt, &g, &a, &A, &bias, 2, 1, 1, 1) == LA_E_VALUE, "limits");
+    CHECK(la_mamba2_gates(&g, &g, &a, &A, &bias, 0, 0, 1, 1) == LA_E_OVERLAP, "outputs");
+    CHECK(la_mamba2_gates(NULL, NULL, NULL, NULL, NULL, 0, 0, 1, 0) == LA_OK, "no heads");
+    CHECK(dt == 7 && g == 7, "a refused call wrote");
+}
+
 TEST(helpers_sigmoid) {
     static const float ends[] = {0,    1e30f,   -1e30f, 88,        -88,     -90,     -103,
                                  -104, FLT_MAX, 17,     -INFINITY, -1e-30f, INFINITY};

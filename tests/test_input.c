@@ -467,8 +467,8 @@ TEST(input_positions_out_of_range) {
 }
 
 TEST(input_direction) {
-    static const la_variant causal[] = {LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET,
-                                        LA_GATED_DELTANET};
+    static const la_variant causal[] = {LA_RETNET,         LA_LIGHTNING, LA_GLA,    LA_DELTANET,
+                                        LA_GATED_DELTANET, LA_KDA,       LA_MAMBA2, LA_FWP};
     int i;
     for (i = 0; i < COUNT(causal); i++) {
         REFUSED_OF(causal[i], LA_E_DIRECTION, "bidirectional", layer->bidirectional = 1);
@@ -601,13 +601,14 @@ TEST(input_status_texts) {
 }
 
 TEST(input_names) {
-    static const char *const names[] = {"elu",       "favor", "cosformer", "retnet",
-                                        "lightning", "gla",   "deltanet",  "gated-deltanet"};
+    static const char *const names[] = {"elu", "favor",    "cosformer",      "retnet", "lightning",
+                                        "gla", "deltanet", "gated-deltanet", "kda",    "mamba2",
+                                        "fwp"};
     static const char *const wrong[] = {"", "retne", "retnett", "RetNet", "gated_deltanet", " gla"};
     la_variant variant;
     la_layer layer;
     int i;
-    for (i = 0; i < 8; i++) {
+    for (i = 0; i < COUNT(names); i++) {
         variant = (la_variant)0;
         CHECK(la_variant_find(names[i], &variant) == LA_OK, "%s", names[i]);
         CHECK((int)variant == LA_ELU + i, "%s is %d", names[i], (int)variant);
@@ -616,13 +617,14 @@ TEST(input_names) {
     for (i = 0; i < 6; i++) {
         CHECK(la_variant_find(wrong[i], &variant) == LA_E_VARIANT, "\"%s\"", wrong[i]);
     }
-    CHECK(variant == LA_GATED_DELTANET, "an unknown name wrote %d", (int)variant);
+    CHECK(variant == LA_FWP, "an unknown name wrote %d", (int)variant);
     CHECK(la_variant_find(NULL, &variant) == LA_E_NULL, "no name");
     CHECK(la_variant_find("gla", NULL) == LA_E_NULL, "no result");
     CHECK(la_variant_name((la_variant)0) == NULL, "variant 0");
-    CHECK(la_variant_name((la_variant)9) == NULL, "variant 9");
+    CHECK(la_variant_name((la_variant)(COUNT(names) + 1)) == NULL, "one too many");
     CHECK(la_layer_init(&layer, (la_variant)0, H, DK, DV) == LA_E_VARIANT, "variant 0");
-    CHECK(la_layer_init(&layer, (la_variant)9, H, DK, DV) == LA_E_VARIANT, "variant 9");
+    CHECK(la_layer_init(&layer, (la_variant)(COUNT(names) + 1), H, DK, DV) == LA_E_VARIANT,
+          "one too many");
     CHECK(la_layer_init(&layer, (la_variant)99, H, DK, DV) == LA_E_VARIANT, "variant 99");
 }
 
@@ -671,7 +673,7 @@ TEST(input_any_bits) {
     for (i = 0; i < 3000; i++) {
         la_plan plan;
         la_status status;
-        fixture_set((la_variant)(LA_ELU + i % 8));
+        fixture_set((la_variant)(LA_ELU + i % LA_FWP));
         for (n = 1 + random_below(4); n > 0; n--) {
             set_anything();
         }

@@ -26,7 +26,7 @@ static const Spec rows[] = {
     {.variant = LA_GATED_DELTANET, .gate = GATE_MILD, .beta = BETA_TOKEN},
     {.variant = LA_LIGHTNING, .gate = GATE_MILD},
     {.variant = LA_GLA, .gate = GATE_MILD, .gate_channel = 1},
-    {.variant = LA_GATED_DELTANET, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_TOKEN},
+    {.variant = LA_KDA, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_TOKEN},
     {.variant = LA_ELU},
     {.variant = LA_ELU, .gate = GATE_MILD, .gate_channel = 1},
     {.variant = LA_FAVOR, .features = 11, .gate = GATE_MILD},

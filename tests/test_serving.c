@@ -26,7 +26,7 @@ static const Spec rows[] = {
     {.variant = LA_GLA, .gate = GATE_STRONG, .gate_channel = 1},
     {.variant = LA_DELTANET, .beta = BETA_TOKEN},
     {.variant = LA_GATED_DELTANET, .gate = GATE_MIXED, .beta = BETA_TOKEN},
-    {.variant = LA_GATED_DELTANET, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_CHANNEL},
+    {.variant = LA_KDA, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_CHANNEL},
     {.variant = LA_ELU, .gate = GATE_MILD},
     {.variant = LA_FAVOR, .features = 11},
     {.variant = LA_FAVOR, .features = 5, .favor_kernel = LA_FAVOR_HYPERBOLIC, .gate = GATE_MILD},
@@ -640,8 +640,9 @@ TEST(serving_snapshots_are_what_fewer_tokens_leave) {
 
 /* ---------------------------------------------------------------- states as bytes */
 
-static const la_variant all_variants[] = {LA_ELU,       LA_FAVOR, LA_COSFORMER, LA_RETNET,
-                                          LA_LIGHTNING, LA_GLA,   LA_DELTANET,  LA_GATED_DELTANET};
+static const la_variant all_variants[] = {
+    LA_ELU,      LA_FAVOR,          LA_COSFORMER, LA_RETNET, LA_LIGHTNING, LA_GLA,
+    LA_DELTANET, LA_GATED_DELTANET, LA_KDA,       LA_MAMBA2, LA_FWP};
 
 static void plain_layer(la_layer *layer, la_variant variant) {
     static const float projection[4 * 6];
@@ -673,7 +674,7 @@ static void free_bytes(unsigned char *bytes) {
 
 TEST(serving_states_survive_as_bytes) {
     int i, count;
-    for (i = 0; i < 16; i++) {
+    for (i = 0; i < 2 * COUNT(all_variants); i++) {
         for (count = 0; count <= 3; count++) {
             la_layer layer;
             size_t floats, size;

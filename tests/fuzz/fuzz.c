@@ -883,6 +883,30 @@ static float *random_numbers(int64_t n) {
     return x;
 }
 
+/* Of KDA, with `rows` channels to each of its rows, and of Mamba-2. */
+static void fuzz_more_gates(int64_t rows, int64_t heads) {
+    int64_t i, n = rows * heads;
+    float *a = random_numbers(n), *A = random_numbers(heads), *bias = random_numbers(n);
+    float *g = buffer_new((size_t)n * 4, 0), *dt = buffer_new((size_t)n * 4, 0);
+    float low = input_float(), high = input_float();
+    int bounded = isfinite(low) && low <= 0, limited = isfinite(low) && low >= 0;
+    limited = limited && (high == 0 || high >= low);
+    MUST(la_kda_log_decay(g, a, A, bias, low, 1, heads, rows) == (bounded ? LA_OK : LA_E_VALUE),
+         "bound %g", (double)low);
+    for (i = 0; bounded && i < n; i++) {
+        int finite = isfinite(a[i]) && isfinite(A[i / rows]) && isfinite(bias[i]);
+        MUST(!finite || (g[i] <= 0 && (low == 0 || g[i] >= low)), "%g", (double)g[i]);
+    }
+    MUST(la_mamba2_gates(dt, g, a, A, bias, low, high, rows, heads) ==
+             (limited ? LA_OK : LA_E_VALUE),
+         "limits %g, %g", (double)low, (double)high);
+    for (i = 0; limited && i < n; i++) {
+        int finite = isfinite(a[i]) && isfinite(A[i % heads]) && isfinite(bias[i % heads]);
+        MUST(!finite || (g[i] <= 0 && dt[i] >= low && (high == 0 || dt[i] <= high)), "%g, %g",
+             (double)dt[i], (double)g[i]);
+    }
+}
+
 static void fuzz_curves(void) {
     int64_t rows = input_below(5), heads = input_below(5), i, n = rows * heads;
     float *a = random_numbers(n), *A = random_numbers(heads), *bias = random_numbers(heads);
@@ -906,6 +930,7 @@ static void fuzz_curves(void) {
     must_equal(a, y, (size_t)n, "in place");
     MUST(la_sigmoid(NULL, a, input_number() | INT64_MIN) == LA_E_SIZE, "a count below 0");
     MUST(la_gate_log_decay(NULL, a, A, bias, -1, input_number()) == LA_E_SIZE, "-1 rows");
+    fuzz_more_gates(rows, heads);
 }
 
 static void fuzz_projection(void) {
