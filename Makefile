@@ -71,8 +71,9 @@ need = for tool in $(1); do command -v $$tool >/dev/null || \
 	{ echo "$@: skipped, there is no $$tool here"; [ -z "$$CI" ]; exit; }; done
 
 # A plain `make` uses the processors that are there.
+JOBS := $(shell nproc 2>/dev/null || echo 1)
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
+MAKEFLAGS += -j$(JOBS)
 endif
 
 .ONESHELL:
@@ -323,12 +324,12 @@ check-style: ## No long lines, no tabs, no trailing blanks, no long functions
 
 check-lint: ## cppcheck and clang-tidy
 	@$(call need,cppcheck)
-	cppcheck -q --std=c99 --enable=warning,performance,portability --inline-suppr \
+	cppcheck -q -j $(JOBS) --std=c99 --enable=warning,performance,portability --inline-suppr \
 		--suppress=uninitvar:$(HEADER) --suppress=resourceLeak:tests/test_golden.c \
 		--error-exitcode=1 -DLA_NO_SIMD -Iinclude $(LINTED)
 	$(call need,clang-tidy)
-	clang-tidy --quiet --warnings-as-errors='*' --checks='$(TIDY)' \
-		$(LINTED) -- -std=c99 -Iinclude 2>/dev/null
+	printf '%s\n' $(LINTED) | xargs -P $(JOBS) -I {} clang-tidy --quiet --warnings-as-errors='*' \
+		--checks='$(TIDY)' {} -- -std=c99 -Iinclude 2>/dev/null
 
 examples: $(EXAMPLES) ## Build and run every example
 	@$(foreach example,$(EXAMPLES),echo '== $(example)'; $(example) $(RUN_$(notdir $(example)));)
