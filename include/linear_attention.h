@@ -249,8 +249,8 @@
  *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
  *     sequence), and nothing else. An infinite entry of the state may become NaN.
  *   - A state that cancels to far less than its terms has their error, not its own.
- *   - Positive gates beyond 80 let FAVOR+'s maximum grow past what a float resolves: the parts of a
- *     split sequence then need not agree with the whole.
+ *   - Where FAVOR+'s maximum grows past what a float resolves (positive gates beyond 80, |y|^2
+ *     beyond 1e7) all of z may underflow: within a call such a state goes on, stored it is empty.
  *
  * OPTIONS, each to be defined before the include that has LA_IMPLEMENTATION; LA_STATIC in every
  * file that includes this one.
@@ -3114,8 +3114,8 @@ static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_
     x->both = t + 1 < h->keys;
     x->v = h->v.at + t * h->v.step + h->first;
     x->beta = h->beta.at + t * h->beta.step + (h->beta_wide ? h->first : 0);
-    x->v_soon = x->out_soon = h->v.at + soon * h->v.step + h->first;
-    x->k_later = x->q_later = h->k.at + later * h->k.step;
+    x->v_soon = h->v.at + soon * h->v.step + h->first;
+    x->k_later = h->k.at + later * h->k.step;
     x->g_later = h->decay_wide ? h->log_decay.at + later * h->log_decay.step : NULL;
     if (c->queries == 0) return;
     x->q_later = h->q.at + later * h->q.step;
@@ -3129,12 +3129,13 @@ LAI_INLINE void lai_prefetch_two(const float *row, int64_t step) {
     LAI_PREFETCH_L2(row + step);
 }
 
-LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pair_view *x, int64_t column) {
+LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                                  int64_t column) {
     lai_prefetch_two(x->v_soon + column, h->v.step);
-    lai_prefetch_two(x->out_soon + column, h->out_step);
+    if (c->queries > 0) lai_prefetch_two(x->out_soon + column, h->out_step);
     for (; column < h->dim_k; column += h->columns) {
         lai_prefetch_two(x->k_later + column, h->k.step);
-        lai_prefetch_two(x->q_later + column, h->q.step);
+        if (c->queries > 0) lai_prefetch_two(x->q_later + column, h->q.step);
         if (h->decay_wide) lai_prefetch_two(x->g_later + column, h->log_decay.step);
     }
 }
@@ -3174,7 +3175,7 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
     float *S = c->panels + column * n;
     lai_v u[2], w[2], o[2], r[2];
     int64_t m;
-    if (x->both) lai_pair_prefetch(h, x, column);
+    if (x->both) lai_pair_prefetch(h, c, x, column);
     u[0] = lai_pair_error(h, c, x, 0, column, rescale, delta);
     u[0] = lai_times_beta(h, u[0], x->beta, column, left);
     u[1] = lai_zero();
