@@ -807,6 +807,38 @@ TEST(input_strides_of_no_rows) {
     }
 }
 
+/* One query of many keys: the distance from a query to the next one is never looked at. (Only a
+   sanitizer sees that it is not even added to an address.) */
+TEST(input_strides_of_one_query) {
+    enum { KEYS = 9 };
+    static float keys[KEYS * 4], q[4] = {1, 2, 3, 4}, out[4];
+    static double workspace[1 << 14];
+    la_layer layer;
+    la_call call;
+    int i, form;
+    for (i = 0; i < KEYS * 4; i++) {
+        keys[i] = (float)(i % 4);
+    }
+    CHECK(la_layer_init(&layer, LA_ELU, 1, 4, 4) == LA_OK, "layer");
+    layer.bidirectional = 1;
+    CHECK(la_call_init(&call, &layer, 1, 1) == LA_OK, "call");
+    call.keys = KEYS;
+    call.q = la_bthd(q, 1, 1, 4);
+    call.k = call.v = la_bthd(keys, KEYS, 1, 4);
+    call.out = la_bthd_out(out, 1, 1, 4);
+    call.q.token_stride = INT64_MAX;
+    call.out.token_stride = INT64_MIN;
+    call.workspace = workspace;
+    call.workspace_size = sizeof workspace;
+    for (form = LA_AUTO; form <= LA_CHUNKWISE; form++) {
+        call.form = form;
+        CHECK(la_forward(&layer, &call) == LA_OK, "form %d", form);
+        for (i = 0; i < 4; i++) {
+            CHECK(fabsf(out[i] - (float)i) < 1e-5f, "form %d: %g", form, (double)out[i]);
+        }
+    }
+}
+
 /* Sizes that no memory holds make packed views that no check lets pass, whatever their product. */
 TEST(input_packed_views_of_absurd_sizes) {
     static const int64_t absurd[] = {INT64_MAX, (int64_t)1 << 62, (int64_t)1 << 48, -1, INT64_MIN};
