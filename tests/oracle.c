@@ -50,6 +50,21 @@ float *out_row(const la_out *view, int64_t b, int64_t t, int64_t h) {
     return view->data + (b * view->batch_stride + t * view->token_stride + h * view->head_stride);
 }
 
+static void skip(la_in *view, int64_t tokens) {
+    if (view->data != NULL) {
+        view->data += tokens * view->token_stride;
+    }
+}
+
+void call_skip(la_call *call, int64_t tokens) {
+    skip(&call->q, tokens);
+    skip(&call->k, tokens);
+    skip(&call->v, tokens);
+    skip(&call->log_decay, tokens);
+    skip(&call->beta, tokens);
+    call->out.data += tokens * call->out.token_stride;
+}
+
 static int64_t mapped_head(const la_layer *layer, int64_t h, int64_t heads) {
     return layer->head_map == LA_TILED ? h % heads : h * heads / layer->heads;
 }

@@ -42,6 +42,9 @@ int64_t oracle_state_index(const la_layer *layer, int64_t h, int64_t i, int64_t 
 const float *view_row(const la_in *view, int64_t b, int64_t t, int64_t h);
 float *out_row(const la_out *view, int64_t b, int64_t t, int64_t h);
 
+/* Moves all tensors of a call on by some tokens; the counts and positions stay. */
+void call_skip(la_call *call, int64_t tokens);
+
 /* ---------------------------------------------------------------- what to try */
 
 typedef enum Gate {

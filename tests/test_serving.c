@@ -183,12 +183,6 @@ static void batch_end(Batch *batch) {
     guarded_free(batch->want_out);
 }
 
-static void skip(la_in *view, int64_t tokens) {
-    if (view->data != NULL) {
-        view->data += tokens * view->token_stride;
-    }
-}
-
 /* The call for tokens first .. first + count - 1 of the axis, as the only sequence. */
 static la_call part_of(const la_call *call, int64_t first, int64_t count) {
     la_call part = *call;
@@ -198,12 +192,7 @@ static la_call part_of(const la_call *call, int64_t first, int64_t count) {
     part.snapshots = NULL;
     part.tokens = part.keys = count;
     part.thread_count = 1;
-    skip(&part.q, first);
-    skip(&part.k, first);
-    skip(&part.v, first);
-    skip(&part.log_decay, first);
-    skip(&part.beta, first);
-    part.out.data += first * part.out.token_stride;
+    call_skip(&part, first);
     return part;
 }
 

@@ -230,23 +230,12 @@ static void must_equal_case(const Case *c, const Single *s) {
 
 /* ---------------------------------------------------------------- promise 3: divisible */
 
-static void skip(la_in *view, int64_t tokens) {
-    if (view->data != NULL) {
-        view->data += tokens * view->token_stride;
-    }
-}
-
 /* `tokens` of a sequence from token `first` on. */
 static la_call part_of(const Single *s, int64_t first, int64_t tokens, int64_t *position) {
     la_call call = s->call;
     call.form = LA_RECURRENT;
     call.tokens = call.keys = tokens;
-    skip(&call.q, first);
-    skip(&call.k, first);
-    skip(&call.v, first);
-    skip(&call.log_decay, first);
-    skip(&call.beta, first);
-    call.out.data += first * call.out.token_stride;
+    call_skip(&call, first);
     if (call.positions != NULL || first > 0) {
         *position = first + (call.positions != NULL ? s->position : 0);
     }
