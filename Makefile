@@ -199,7 +199,8 @@ check-compile: ## Builds of all sorts, warnings as errors: compilers, standards,
 # A finding is left in build/fuzz; `build/fuzz/fuzz FILE` repeats it. Without the entropic schedule
 # and the hooks of memcmp it is three times as fast.
 check-fuzz: ## Any bytes as layers, calls and data, for FUZZ_TIME seconds: clang and libFuzzer
-	@$(call need,clang)
+	@case '$(FUZZ_TIME)' in '' | *[!0-9]* | 0) echo 'FUZZ_TIME is not seconds'; exit 2 ;; esac
+	$(call need,clang)
 	mkdir -p build/fuzz/corpus
 	echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' |
 		clang -fsanitize=fuzzer -x c -o build/fuzz/probe - 2>build/fuzz/probe.log || {
