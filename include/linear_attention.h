@@ -3778,8 +3778,8 @@ static void lai_take_snapshot(const lai_head *h, const lai_tokens *c, int64_t t,
 /* What later tokens read and write. Inputs beyond the caches, T = 8192: RetNet 1.07 (d = 128) and
  * 1.17 times (d = 64) as fast on a Zen 5 core, delta rules the same. */
 static void lai_token_prefetch(const lai_head *h, int64_t t) {
-    const int mapped = h->layer->feature != LA_FEATURE_IDENTITY; /* LAI_TOKENS at once */
-    const int64_t soon = t + 4, later = soon + (mapped ? LAI_TOKENS : 0);
+    const int64_t soon = t + 4;
+    const int64_t later = soon + (lai_maps(h->layer) ? LAI_TOKENS : 0); /* mapped at once */
     int64_t i;
     for (i = 0; soon < h->keys && i < h->columns; i += 16) {
         LAI_PREFETCH(h->v.at + soon * h->v.step + h->first + i);
