@@ -101,6 +101,9 @@ typedef struct Spec { /* 0 stands for the usual value: B = 1, Hq = Hk = H, scale
     int64_t features; /* FAVOR+: rows of the projection, 2 dk + 3      */
     int favor_kernel, head_projections; /* 1: a projection per head    */
     float feature_eps;
+    int bare;         /* 1: without erase gate or bonus; b of DPLR is 0             */
+    int token_bonus;  /* 1: a bonus per token, not per head                        */
+    int general;      /* 1: a and b of DPLR have nothing to do with each other     */
 } Spec;
 
 /* One way to compute it. All zero: what LA_AUTO takes, in one thread. */
@@ -116,13 +119,14 @@ int isa_number(int i, int *isa); /* the i-th instruction set of this machine */
 
 /* ---------------------------------------------------------------- the problem */
 
-enum { PROBLEM_BUFFERS = 12, PROBLEM_BATCH = 16 };
+enum { PROBLEM_BUFFERS = 16, PROBLEM_BATCH = 16 };
 
 typedef struct Problem {
     Spec spec;
     la_layer layer;
     la_call call;        /* complete but for the workspace, which problem_run brings            */
     la_out q, k, v, log_decay, beta; /* the inputs again, writable through out_row              */
+    la_out erase, bonus, a, b;
     const char *note;    /* told in failures                                                    */
     Way way;             /* of the last run                                                     */
     float *buffers[PROBLEM_BUFFERS]; /* guarded; freed with the problem                        */
