@@ -1277,7 +1277,8 @@ static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int f
     if (layer->feature == LA_FEATURE_FAVOR)
         floats = lai_muladd(LAI_ROUND16(layer->features), layer->dim_k, floats);
     if (form == LA_RECURRENT && !layer->bidirectional)
-        return lai_muladd(rows + 2, LAI_TOKENS * (more + partner) + 5, floats);
+        return lai_muladd(rows + 2, LAI_TOKENS * (more + partner) + 5,
+                          lai_muladd(3, columns, floats));
     if ((form == LA_CHUNKWISE && chunk == 0) || layer->bidirectional)
         return lai_muladd(rows + 4, LAI_RING * (4 * more + 2 * partner + 3) + 9,
                           lai_muladd(2, columns, lai_muladd(LAI_RING, 32, floats)));
@@ -1661,6 +1662,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_run_bidirectional LAI_NAME(run_bidirectional)
 #define lai_gate_rows         LAI_NAME(gate_rows)
 #define lai_store_gate        LAI_NAME(store_gate)
+#define lai_any_deep          LAI_NAME(any_deep)
 #define lai_gates             LAI_NAME(gates)
 #define lai_decay_as          LAI_NAME(decay_as)
 #define lai_decay_row         LAI_NAME(decay_row)
@@ -1694,7 +1696,9 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_query_rows        LAI_NAME(query_rows)
 #define lai_read_columns      LAI_NAME(read_columns)
 #define lai_token_output      LAI_NAME(token_output)
-#define lai_token_block       LAI_NAME(token_block)
+#define lai_prefetch_fours    LAI_NAME(prefetch_fours)
+#define lai_columns_output    LAI_NAME(columns_output)
+#define lai_query_columns     LAI_NAME(query_columns)
 #define lai_token_kv          LAI_NAME(token_kv)
 #define lai_read_rows         LAI_NAME(read_rows)
 #define lai_token_vk          LAI_NAME(token_vk)
@@ -3655,28 +3659,32 @@ LAI_INLINE void lai_store_gate(float *value, float *step, lai_v g) {
     lai_store(step, on);
 }
 
+/* is there one of 16 gates whose exp no float holds, but that may leave an ordinary number? */
+LAI_INLINE int lai_any_deep(lai_v g) {
+    const lai_v deep = lai_greater(lai_set((float)LAI_DEEP), g);
+    return lai_any_greater(lai_keep(lai_sub(g, lai_set(3.0f * (float)LAI_DEEP)), deep), 0.0f);
+}
+
 /* the gates of token t into room [2][rows]; shift is what FAVOR+ rescales by */
-static lai_gate_rows lai_gates(const lai_head *h, int64_t t, double shift, float *room) {
+static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, lai_gate_rows *g) {
     const float *at = h->log_decay.at + t * h->log_decay.step;
     const int64_t rows = LAI_ROUND16(h->features), n = h->features;
     const float one = (float)((double)at[0] + shift);
-    lai_gate_rows g;
+    const lai_v same = lai_set(one);
+    lai_v half;
     int64_t i;
-    g.value = room;
-    g.step = room + rows;
-    g.times = 1;
-    g.all = h->decay_wide;
-    for (i = 0; i == 0 || (h->gates_wide && i < n); ++i) {
-        const float x = h->gates_wide ? at[i] : one;
-        if (x < (float)LAI_DEEP && x > 3.0f * (float)LAI_DEEP) g.times = 2;
-    }
-    for (i = 0; i == 0 || (g.all && i < rows); i += 16) {
-        const lai_v x = h->gates_wide ? lai_load_n(at + i, n - i) : lai_set(one);
-        lai_store_gate(room + i, room + rows + i, lai_mul(x, lai_set(1.0f / (float)g.times)));
-    }
-    g.mode = one == 0.0f ? LAI_STAY : one / (float)g.times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
-    if (g.all) g.mode = h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
-    return g;
+    g->value = room;
+    g->step = room + rows;
+    g->times = 1;
+    g->all = h->decay_wide;
+    for (i = 0; i == 0 || (h->gates_wide && i < n); i += 16)
+        if (lai_any_deep(h->gates_wide ? lai_load_n(at + i, n - i) : same)) g->times = 2;
+    half = lai_set(1.0f / (float)g->times);
+    for (i = 0; i == 0 || (g->all && i < rows); i += 16)
+        lai_store_gate(room + i, room + rows + i,
+                       lai_mul(half, h->gates_wide ? lai_load_n(at + i, n - i) : same));
+    g->mode = one == 0.0f ? LAI_STAY : one / (float)g->times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
+    if (g->all) g->mode = h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
 }
 LAI_INLINE lai_v lai_decay_as(int mode, lai_v x, lai_v value, lai_v step) {
     if (mode == LAI_STAY) return x;
@@ -3723,7 +3731,8 @@ static int lai_is_silent(const lai_head *h, const float *k, const float *v) {
  * first, of the token's own write */
 typedef struct lai_token {
     const float *k, *b, *predictor, *q, *factor, *own;
-    float *spare; /* a row of zeros: what rows that do not exist are */
+    float *u, *e, *y; /* of all columns, for [r][dv]: written, predicted and read */
+    float *spare;     /* a row of zeros: what rows that do not exist are, for [dv][r] */
     int64_t q_next, t;
     int silent;    /* it writes next to nothing */
     int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
@@ -3739,6 +3748,13 @@ LAI_INLINE const float *lai_from(const float *p, int64_t floats) {
     return (const float *)((uintptr_t)p + (uintptr_t)floats * sizeof *p);
 }
 
+LAI_INLINE void lai_prefetch_fours(const float *p) { /* 64 floats */
+    LAI_PREFETCH(p);
+    LAI_PREFETCH(lai_from(p, 16));
+    LAI_PREFETCH(lai_from(p, 32));
+    LAI_PREFETCH(lai_from(p, 48));
+}
+
 /* [r][dv]: one row, `cols` <= 16 columns: decayed, written, and read into y. w[0] is u, w[1] e. */
 LAI_INLINE void lai_token_row(float *S, int64_t cols, float k, float b, float q, lai_v value,
                               lai_v step, int mode, const lai_v w[2], lai_v *y) {
@@ -3751,35 +3767,46 @@ LAI_INLINE void lai_token_row(float *S, int64_t cols, float k, float b, float q,
     if (mode != LAI_FIRST) *y = lai_fma1(q, s, *y);
 }
 
-/* A block of up to 16 columns, or of 32: all rows. What is written, u and e, [2][32], becomes what
- * is read, [32]. Even and odd rows have sums of their own. */
-LAI_INLINE void lai_token_columns(const lai_token *x, float *S, int64_t stride, int64_t n,
-                                  int64_t cols, int mode, float u[64]) {
-    const float *k = x->k, *b = x->b, *q = x->q, *value = x->gate.value, *step = x->gate.step;
-    const int64_t all = mode >= LAI_MIXED, ahead = x->ahead; /* all: rows have gates of their own */
-    const lai_v zero = lai_zero();
-    const lai_v w0[2] = {lai_load(u), mode == LAI_BOTH ? lai_load(u + 32) : zero};
-    const lai_v w1[2] = {lai_load(u + 16), mode == LAI_BOTH ? lai_load(u + 48) : zero};
-    lai_v y[4] = {zero, zero, zero, zero};
-    int64_t i;
-#define LAI_ROW(i, j)                                                                              \
+/* Row i of a head's block of columns and the three after it (count 4), or row i alone: S is row i.
+ * The sums of what is read stay in memory, so the state is visited in the order in which it is
+ * stored: with 32 columns at a time, 128 x 128 took 1.3 times as long beyond L2, 1.9 in memory. */
+LAI_INLINE void lai_token_columns(const lai_token *x, float *S, int64_t stride, int64_t i,
+                                  int count, int64_t columns, int mode, lai_v v, lai_v s) {
+    const float *k = x->k + i, *b = x->b + i, *q = x->q + i, *u = x->u, *e = x->e;
+    const int64_t more = count == 4, ahead = x->ahead;
+    const float *value = x->gate.value + i, *step = x->gate.step + i;
+    const lai_v v0 = mode >= LAI_MIXED ? lai_set(value[0]) : v;
+    const lai_v v1 = mode >= LAI_MIXED ? lai_set(value[more]) : v;
+    const lai_v v2 = mode >= LAI_MIXED ? lai_set(value[2 * more]) : v;
+    const lai_v v3 = mode >= LAI_MIXED ? lai_set(value[3 * more]) : v;
+    const lai_v s0 = mode >= LAI_MIXED ? lai_set(step[0]) : s;
+    const lai_v s1 = mode >= LAI_MIXED ? lai_set(step[more]) : s;
+    const lai_v s2 = mode >= LAI_MIXED ? lai_set(step[2 * more]) : s;
+    const lai_v s3 = mode >= LAI_MIXED ? lai_set(step[3 * more]) : s;
+    float *y = x->y;
+    int64_t c;
+#define LAI_ROW(r, left)                                                                           \
+    lai_token_row(S + (r)*stride + c, left, k[r], mode == LAI_BOTH ? b[r] : 0.0f, q[r], v##r,      \
+                  s##r, mode, w, &sum)
+#define LAI_COLUMNS(left)                                                                          \
     do {                                                                                           \
-        const lai_v v = lai_set(value[(i)*all]), s = lai_set(step[(i)*all]);                       \
-        const float bi = mode == LAI_BOTH ? b[i] : 0.0f;                                           \
-        float *at = S + (i)*stride;                                                                \
-        LAI_PREFETCH(lai_from(at, ahead));                                                         \
-        if (cols > 16) LAI_PREFETCH(lai_from(at, ahead + 16));                                     \
-        lai_token_row(at, LAI_MIN(cols, 16), k[i], bi, q[i], v, s, mode, w0, y + (j));             \
-        if (cols > 16) lai_token_row(at + 16, 16, k[i], bi, q[i], v, s, mode, w1, y + 2 + (j));    \
+        const lai_v w[2] = {lai_load(u + c), mode == LAI_BOTH ? lai_load(e + c) : lai_zero()};     \
+        lai_v sum = lai_zero();                                                                    \
+        LAI_ROW(0, left);                                                                          \
+        if (count == 4) {                                                                          \
+            LAI_ROW(1, left);                                                                      \
+            LAI_ROW(2, left);                                                                      \
+            LAI_ROW(3, left);                                                                      \
+        }                                                                                          \
+        lai_store(y + c, lai_add(lai_load(y + c), sum));                                           \
     } while (0)
-    for (i = 0; i + 2 <= n; i += 2) {
-        LAI_ROW(i, 0);
-        LAI_ROW(i + 1, 1);
+    for (c = 0; c + 16 <= columns; c += 16) {
+        if (ahead) lai_prefetch_fours(lai_from(S, ahead + 4 * c));
+        LAI_COLUMNS(16);
     }
-    if (i < n) LAI_ROW(i, 0);
+    if (c < columns) LAI_COLUMNS(columns - c);
+#undef LAI_COLUMNS
 #undef LAI_ROW
-    lai_store(u, lai_add(y[0], y[1]));
-    if (cols > 16) lai_store(u + 16, lai_add(y[2], y[3]));
 }
 
 /* [dv][r]: rows are value channels. `left` or 16 of the channels of one row, at S: decayed, written
@@ -3795,11 +3822,11 @@ LAI_INLINE lai_v lai_token_16(float *S, int64_t left, lai_v k, lai_v b, lai_v q,
     return mode == LAI_FIRST ? y : lai_fma(s, q, y);
 }
 
-/* Up to 16 rows, four at a time: what each writes, u and e, becomes what is read from it. Rows that
+/* Up to 16 rows, four at a time: what each writes, u and e, and what is read from it, y. Rows that
  * do not exist are room whose results are dropped. */
 LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t rows, int mode,
-                               float u[64]) {
-    const float *k = x->k, *q = x->q, *value = x->gate.value, *step = x->gate.step, *e = u + 32;
+                               const float u[16], const float e[16], float y[16]) {
+    const float *k = x->k, *q = x->q, *value = x->gate.value, *step = x->gate.step;
     const lai_v v = lai_set(value[0]), s = lai_set(step[0]);
     const int64_t ahead = x->ahead;
     int64_t r, i;
@@ -3813,13 +3840,7 @@ LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t 
         const lai_v bi = mode == LAI_BOTH ? lai_load_n(x->b + i, left) : ki;                       \
         const lai_v vi = mode >= LAI_MIXED ? lai_load(value + i) : v;                              \
         const lai_v si = mode >= LAI_MIXED ? lai_load(step + i) : s;                               \
-        if (ahead) {                                                                               \
-            const float *next = lai_from(a, ahead + 4 * i);                                        \
-            LAI_PREFETCH(next);                                                                    \
-            LAI_PREFETCH(lai_from(next, 16));                                                      \
-            LAI_PREFETCH(lai_from(next, 32));                                                      \
-            LAI_PREFETCH(lai_from(next, 48));                                                      \
-        }                                                                                          \
+        if (ahead) lai_prefetch_fours(lai_from(a, ahead + 4 * i));                                 \
         y0 = lai_token_16(a + i, left, ki, bi, qi, vi, si, mode, u[r], e[r], y0);                  \
         y1 = lai_token_16(b + i, left, ki, bi, qi, vi, si, mode, u[r + 1], e[r + 1], y1);          \
         y2 = lai_token_16(c + i, left, ki, bi, qi, vi, si, mode, u[r + 2], e[r + 2], y2);          \
@@ -3828,23 +3849,27 @@ LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t 
         for (i = 0; i + 16 <= n; i += 16) LAI_FOUR(16);
         if (i < n) LAI_FOUR(n - i);
 #undef LAI_FOUR
-        lai_sum4(u + r, y0, y1, y2, y3);
+        lai_sum4(y + r, y0, y1, y2, y3);
     }
 }
 
 typedef void (*lai_columns_pass)(const lai_token *x, float *S, int64_t stride, int64_t n,
-                                 int64_t cols, float u[64]);
-typedef void (*lai_rows_pass)(const lai_token *x, float *S, int64_t n, int64_t rows, float u[64]);
+                                 int64_t columns);
+typedef void (*lai_rows_pass)(const lai_token *x, float *S, int64_t n, int64_t rows,
+                              const float u[16], const float e[16], float y[16]);
 #define LAI_TOKEN(by_column, by_row, mode)                                                         \
-    static void by_column(const lai_token *x, float *S, int64_t stride, int64_t n, int64_t cols,   \
-                          float u[64]) {                                                           \
-        if (cols == 32)                                                                            \
-            lai_token_columns(x, S, stride, n, 32, mode, u);                                       \
-        else                                                                                       \
-            lai_token_columns(x, S, stride, n, LAI_MIN(cols, 16), mode, u);                        \
+    static void by_column(const lai_token *x, float *S, int64_t stride, int64_t n,                 \
+                          int64_t columns) {                                                       \
+        const lai_v v = lai_set(*x->gate.value), s = lai_set(*x->gate.step);                       \
+        int64_t i;                                                                                 \
+        for (i = 0; i + 4 <= n; i += 4)                                                            \
+            lai_token_columns(x, S + i * stride, stride, i, 4, columns, mode, v, s);               \
+        for (; i < n; ++i)                                                                         \
+            lai_token_columns(x, S + i * stride, stride, i, 1, columns, mode, v, s);               \
     }                                                                                              \
-    static void by_row(const lai_token *x, float *S, int64_t n, int64_t rows, float u[64]) {       \
-        lai_token_rows(x, S, n, rows, mode, u);                                                    \
+    static void by_row(const lai_token *x, float *S, int64_t n, int64_t rows, const float u[16],   \
+                       const float e[16], float y[16]) {                                           \
+        lai_token_rows(x, S, n, rows, mode, u, e, y);                                              \
     }
 LAI_TOKEN(lai_columns_stay, lai_rows_stay, LAI_STAY)
 LAI_TOKEN(lai_columns_step, lai_rows_step, LAI_STEP)
@@ -3912,50 +3937,64 @@ LAI_INLINE void lai_token_output(const lai_head *h, const lai_token *x, int64_t 
     lai_store_n(lai_output(h, m, x->t, column), y, cols);
 }
 
-/* query heads m and on read columns column .. column + cols - 1, up to 32 */
-static void lai_read_columns(const lai_head *h, const lai_token *x, const float *S, int64_t column,
-                             int64_t cols, int64_t m, const float *u) {
-    int64_t i;
-    for (; m < h->queries; ++m)
-        for (i = 0; i < cols; i += 16) {
-            const lai_v y = lai_read(S + i, h->dim_v, cols - i, x->q + m * x->q_next, h->features);
-            lai_token_output(h, x, m, column + i, cols - i, y, u + i);
+/* y = S^T x: `columns` of [n][stride], in the order of memory */
+static void lai_read_columns(const float *S, int64_t stride, int64_t n, int64_t columns,
+                             const float *x, int64_t ahead, float *y) {
+    int64_t i, c;
+    for (c = 0; c < columns; c += 16) lai_store(y + c, lai_zero());
+    for (i = 0; i + 4 <= n; i += 4, S += 4 * stride, x += 4)
+        for (c = 0; c < columns; c += 16) {
+            const int64_t left = columns - c;
+            lai_v sum = lai_fma1(x[0], lai_load_n(S + c, left), lai_zero());
+            if (ahead) lai_prefetch_fours(lai_from(S, ahead + 4 * c));
+            sum = lai_fma1(x[1], lai_load_n(S + stride + c, left), sum);
+            sum = lai_fma1(x[2], lai_load_n(S + 2 * stride + c, left), sum);
+            sum = lai_fma1(x[3], lai_load_n(S + 3 * stride + c, left), sum);
+            lai_store(y + c, lai_add(lai_load(y + c), sum));
         }
+    for (; i < n; ++i, S += stride, ++x)
+        for (c = 0; c < columns; c += 16)
+            lai_store(y + c, lai_fma1(*x, lai_load_n(S + c, columns - c), lai_load(y + c)));
 }
 
-/* What comes before the token's own decay: reading, of these rules; and the sweeps, of all. */
-static void lai_token_block(const lai_head *h, const lai_token *x, float *S, int64_t column,
-                            int64_t cols) {
-    const int64_t n = h->features, stride = h->dim_v;
+/* what has been read for query head m */
+static void lai_columns_output(const lai_head *h, const lai_token *x, int64_t m) {
+    int64_t c;
+    for (c = 0; c < h->columns; c += 16)
+        lai_token_output(h, x, m, h->first + c, h->columns - c, lai_load(x->y + c), x->u + c);
+}
+
+/* query heads m and on */
+static void lai_query_columns(const lai_head *h, const lai_token *x, const float *S, int64_t m) {
+    for (; m < h->queries; ++m) {
+        lai_read_columns(S, h->dim_v, h->features, h->columns, x->q + m * x->q_next, 0, x->y);
+        lai_columns_output(h, x, m);
+    }
+}
+
+static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
+    const int64_t n = h->features, stride = h->dim_v, first = h->first, columns = h->columns;
     const int early = h->before || h->dplr, swept = x->gate.times == 2;
     const float *beta = h->beta.at + x->t * h->beta.step;
-    float u[64] = {0.0f}, own[32];
-    int64_t i;
-    if (!early) lai_sweep(h, x, S - column, column, cols);
-    for (i = 0; i < cols; i += 16) {
-        lai_v r = lai_zero();
-        if (x->predictor) r = lai_read(S + i, stride, cols - i, x->predictor, n);
-        lai_store(u + 32 + i, r);
-        r = lai_written(h, lai_value(h, x->t, column + i, cols - i), r, beta, column + i, cols - i);
-        lai_store(u + i, r);
-        lai_store(own + i, r);
+    float *S = state + first;
+    int64_t c;
+    x->ahead = h->keys > LAI_FEW ? 0 : 8 * stride;
+    if (!early) lai_sweep(h, x, state, first, columns);
+    if (x->predictor) {
+        lai_read_columns(S, stride, n, columns, x->predictor, x->ahead, x->e);
+        x->ahead = 0;
     }
-    if (h->before) lai_read_columns(h, x, S, column, cols, swept ? 0 : 1, own);
-    if (early) lai_sweep(h, x, S - column, column, cols);
-    lai_columns_passes[x->gate.mode](x, S, stride, n, cols, u);
-    for (i = 0; i < cols && !(h->before && swept); i += 16)
-        lai_token_output(h, x, 0, column + i, cols - i, lai_load(u + i), own + i);
-    if (!h->before) lai_read_columns(h, x, S, column, cols, 1, own);
-}
-static void lai_token_kv(const lai_head *h, lai_token *x, float *S) {
-    const int64_t end = h->first + h->columns;
-    int64_t column, cols;
-    for (column = h->first; column < end; column += cols) {
-        cols = end - column >= 32 ? 32 : LAI_MIN(end - column, 16);
-        x->ahead = end - column >= 64 ? 32 : h->features * h->dim_v - column; /* the next head */
-        if (h->keys > LAI_FEW) x->ahead = 0;
-        lai_token_block(h, x, S + column, column, cols);
+    for (c = 0; c < columns; c += 16) {
+        const lai_v v = lai_value(h, x->t, first + c, columns - c);
+        const lai_v r = x->predictor ? lai_load(x->e + c) : lai_zero();
+        lai_store(x->u + c, lai_written(h, v, r, beta, first + c, columns - c));
     }
+    if (h->before) lai_query_columns(h, x, S, swept ? 0 : 1);
+    if (early) lai_sweep(h, x, state, first, columns);
+    for (c = 0; c < columns; c += 16) lai_store(x->y + c, lai_zero());
+    lai_columns_passes[x->gate.mode](x, S, stride, n, columns);
+    if (!(h->before && swept)) lai_columns_output(h, x, 0);
+    if (!h->before) lai_query_columns(h, x, S, 1);
 }
 
 /* y = S x for up to 16 rows */
@@ -3984,22 +4023,22 @@ static void lai_token_rows_block(const lai_head *h, const lai_token *x, float *s
                                  int64_t rows) {
     const int64_t n = h->features;
     const int early = h->before || h->dplr, swept = x->gate.times == 2;
-    float *S = state + row * n, u[64] = {0.0f}, own[16];
+    const float *beta = h->beta.at + x->t * h->beta.step;
+    float *S = state + row * n, u[16], e[16], y[16];
     lai_v r = lai_zero();
+    lai_store(e, r);
+    lai_store(y, r);
     if (!early) lai_sweep(h, x, state, row, rows);
     if (x->predictor) {
-        lai_read_rows(x, S, x->predictor, n, rows, u + 32);
-        r = lai_load_fours(u + 32);
+        lai_read_rows(x, S, x->predictor, n, rows, e);
+        r = lai_load_fours(e);
     }
-    r = lai_written(h, lai_value(h, x->t, row, rows), r, h->beta.at + x->t * h->beta.step, row,
-                    rows);
-    lai_store(u, r);
-    lai_store(own, r);
-    if (h->before) lai_query_rows(h, x, S, row, rows, swept ? 0 : 1, own);
+    lai_store(u, lai_written(h, lai_value(h, x->t, row, rows), r, beta, row, rows));
+    if (h->before) lai_query_rows(h, x, S, row, rows, swept ? 0 : 1, u);
     if (early) lai_sweep(h, x, state, row, rows);
-    lai_rows_passes[x->gate.mode](x, S, n, rows, u);
-    if (!(h->before && swept)) lai_token_output(h, x, 0, row, rows, lai_load_fours(u), own);
-    if (!h->before) lai_query_rows(h, x, S, row, rows, 1, own);
+    lai_rows_passes[x->gate.mode](x, S, n, rows, u, e, y);
+    if (!(h->before && swept)) lai_token_output(h, x, 0, row, rows, lai_load_fours(y), u);
+    if (!h->before) lai_query_rows(h, x, S, row, rows, 1, u);
 }
 
 static void lai_token_vk(const lai_head *h, lai_token *x, float *state) {
@@ -4048,13 +4087,17 @@ static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_
 }
 
 typedef struct lai_tokens {
-    float *spare, *z, *gates, *predictor, *factor, *own, *S;
+    float *u, *e, *y, *spare, *z, *gates, *predictor, *factor, *own, *S;
     lai_stream stream;
 } lai_tokens;
 
 static void lai_begin_tokens(const lai_head *h, lai_tokens *c) {
     const int64_t rows = LAI_ROUND16(h->features);
+    const int64_t columns = LAI_ROUND16(h->columns);
     float *at = h->work;
+    c->u = at, at += columns;
+    c->e = at, at += columns;
+    c->y = at, at += columns;
     c->spare = at, at += rows;
     c->z = at, at += rows;
     c->gates = at, at += 2 * rows;
@@ -4076,8 +4119,8 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
     lai_token x;
     int64_t j;
     if (lai_has_maximum(h->layer)) before = i > 0 ? y->k_max[i - 1] : before;
-    x.gate = lai_gates(h, t, lai_has_maximum(h->layer) ? lai_shift(h, before, y->k_max[i]) : 0.0,
-                       c->gates);
+    lai_gates(h, t, lai_has_maximum(h->layer) ? lai_shift(h, before, y->k_max[i]) : 0.0, c->gates,
+              &x.gate);
     x.t = t;
     x.k = y->k.at + i * y->k.step;
     x.q = y->q.at + i * y->q.step;
@@ -4086,6 +4129,9 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
     x.own = c->own;
     x.b = h->dplr ? h->b.at + t * h->b.step : x.k;
     x.predictor = h->dplr ? p : h->delta ? c->predictor : NULL;
+    x.u = c->u;
+    x.e = c->e;
+    x.y = c->y;
     x.spare = c->spare;
     for (j = 0; h->delta && j < rows; j += 16)
         lai_store(c->predictor + j, lai_decay_rows(lai_load_n(p + j, h->features - j), &x.gate, j));
@@ -4236,9 +4282,10 @@ static void lai_decay_chunk(const lai_head *h, lai_chunk *c, const lai_gate_rows
 
 /* the gate of a chunk's first token, which is part of S0 */
 static void lai_open_chunk(const lai_head *h, lai_chunk *c, int64_t t, double shift) {
-    const lai_gate_rows g = lai_gates(h, t, shift, c->gates);
     const float *at = h->log_decay.at + t * h->log_decay.step;
+    lai_gate_rows g;
     int64_t i;
+    lai_gates(h, t, shift, c->gates, &g);
     lai_decay_chunk(h, c, &g);
     c->weak = 1;
     for (i = 0; i == 0 || (h->gates_wide && i < h->features); ++i) {
@@ -4463,9 +4510,10 @@ static void lai_step_all(const lai_head *h, lai_chunk *c, const lai_tile *x, int
     const int64_t n = h->features, end = (c->count + r) * c->writes,
                   next = LAI_MIN(1, c->streams - 1);
     const float *a = lai_stream_row(c, x->mapped, 0, r), *b = lai_stream_row(c, x->mapped, next, r);
-    const lai_gate_rows g = lai_gates(h, x->t + r, 0.0, c->gates);
+    lai_gate_rows g;
     float *Pa = lai_score_row(c, 0, r), *Pb = lai_score_row(c, next, r), none[4];
     int64_t s, j;
+    lai_gates(h, x->t + r, 0.0, c->gates, &g);
     for (s = 0; s < end; s += 4) {
         float *k[4];
         for (j = 0; j < 4; ++j) /* beyond the last: room that nothing reads */
@@ -4866,6 +4914,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_run_bidirectional
 #undef lai_gate_rows
 #undef lai_store_gate
+#undef lai_any_deep
 #undef lai_gates
 #undef lai_decay_as
 #undef lai_decay_row
@@ -4899,7 +4948,9 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_query_rows
 #undef lai_read_columns
 #undef lai_token_output
-#undef lai_token_block
+#undef lai_prefetch_fours
+#undef lai_columns_output
+#undef lai_query_columns
 #undef lai_token_kv
 #undef lai_read_rows
 #undef lai_token_vk
