@@ -81,8 +81,8 @@
  *
  * q = C and k = B, both [B][T][groups][N] with q_heads = k_heads = groups; v = x [B][T][H][P];
  * log_decay = dt A and beta = dt, both [B][T][H], which la_mamba2_gates makes. The state [P][N] of
- * the peers is the layout LA_VK. The skip D and the gate z are the caller's to apply to each row of
- * the output: y += D[h] x, then y *= z / (1 + exp(-z)).
+ * the peers is the layout LA_VK. call.skip = D and call.out_gate = z finish the outputs:
+ * y_t = (S_t^T C_t + D x_t) z_t / (1 + exp(-z_t)).
  *
  * FAST WEIGHT PROGRAMMERS (LA_FWP) write the outer products of keys and values, S_t = S_{t-1} +
  * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. Features
@@ -123,6 +123,10 @@
  *                   for cosine and random features); the natural logarithm, -inf .. 0
  *     beta          width 1 ([B][S][H]) or dv ([B][S][H][dv]), after the sigmoid, usually 0 .. 2;
  *                   absent = 1
+ *     skip          D, width 1 ([H] by la_per_head) or dv: D v_t is added to each output of its
+ *                   state; absent = 0. Not for bidirectional layers
+ *     out_gate      z, [B][T][max(H, Hq)][dv]: outputs, skip included, are multiplied by
+ *                   z / (1 + exp(-z)); absent = none
  *     lengths       [B]: tokens of each sequence; rows beyond are neither read nor written
  *     offsets       [B + 1], instead: the sequences stand one after the other in one token axis of
  *                   call.tokens, sequence b being its tokens offsets[b] .. offsets[b + 1] - 1;
@@ -420,6 +424,8 @@ typedef struct la_call {
     la_in erase;                               /* of delta rules; data null: beta's */
     la_in bonus;                               /* of LA_READ_BEFORE; data null: 1 */
     la_in a, b;                                /* of LA_WRITE_DPLR */
+    la_in skip;                                /* D, times v: added to out; data null: none */
+    la_in out_gate;                            /* z: out is multiplied by z / (1 + exp(-z)) */
 } la_call;
 /* clang-format on */
 
@@ -1084,7 +1090,7 @@ static void lai_check_slots(lai_check *c, const la_call *call) {
     }
 }
 
-enum { LAI_INPUTS = 17, LAI_OUTPUTS = 4 };
+enum { LAI_INPUTS = 19, LAI_OUTPUTS = 4 };
 
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
                                const lai_range out[LAI_OUTPUTS]) {
@@ -1146,6 +1152,20 @@ static void lai_check_partners(lai_check *c, const la_layer *layer, const la_cal
     }
 }
 
+/* what outputs are finished with */
+static void lai_check_finish(lai_check *c, const la_layer *layer, const la_call *call,
+                             lai_range in[2]) {
+    static const lai_names names[2] = {{"skip", "skip.width", "skip.type"},
+                                       {"out_gate", "out_gate.width", "out_gate.type"}};
+    const int64_t batch = call->offsets ? 1 : call->batch, dv = layer->dim_v;
+    lai_fail(c, call->skip.data && layer->bidirectional, LA_E_UNSUPPORTED, "skip");
+    if (call->skip.data)
+        in[0] = lai_check_in(c, &call->skip, batch, call->keys, layer->heads, 1, dv, names[0]);
+    if (call->out_gate.data)
+        in[1] = lai_check_in(c, &call->out_gate, batch, call->tokens, lai_out_heads(layer), dv, dv,
+                             names[1]);
+}
+
 static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call *call,
                               lai_range in[LAI_INPUTS], lai_range out[LAI_OUTPUTS]) {
     static const lai_names names[5] = {{"q", "q.width", "q.type"},
@@ -1178,6 +1198,7 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
     in[11] = lai_list(call->slots_in, batch);
     in[12] = lai_list(call->slots_out, batch);
     lai_check_partners(c, layer, call, in + 13);
+    lai_check_finish(c, layer, call, in + 17);
     out[0] = lai_check_out(c, layer, call);
     out[1] = lai_check_state(c, layer, batch, call->state_out, call->state_out_stride,
                              call->slots_out, "state_out", "slots_out");
@@ -1345,10 +1366,13 @@ typedef struct lai_rows {
 
 typedef struct lai_head {
     lai_rows q, k, v, log_decay, beta;
-    lai_rows factor; /* of the keys that meet state or query: erase or bonus; or null     */
-    lai_rows a, b;   /* DPLR */
-    int64_t q_next;  /* from one query head of this state to the next */
-    int64_t queries; /* query heads that read this state              */
+    lai_rows factor;         /* of the keys that meet state or query: erase or bonus; or null     */
+    lai_rows skip, out_gate; /* or null */
+    int64_t gate_next;       /* from one query head's out_gate to the next one's */
+    int skip_wide;           /* a number per channel */
+    lai_rows a, b;           /* DPLR */
+    int64_t q_next;          /* from one query head of this state to the next */
+    int64_t queries;         /* query heads that read this state              */
     float *out;
     int64_t out_step, out_next;
     const float *state_in; /* S, then z and the maximum where the layer has them; or null */
@@ -1620,6 +1644,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_store_panels      LAI_NAME(store_panels)
 #define lai_value             LAI_NAME(value)
 #define lai_times_beta        LAI_NAME(times_beta)
+#define lai_finish            LAI_NAME(finish)
 #define lai_written           LAI_NAME(written)
 #define lai_output            LAI_NAME(output)
 #define lai_pair_info         LAI_NAME(pair_info)
@@ -2920,6 +2945,32 @@ LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_
     return h->out + query * h->out_next + t * h->out_step + column;
 }
 
+/* what is left to do for the outputs of `count` tokens from t on, columns column .. stop - 1 of the
+ * block: (o + skip v) z / (1 + exp(-z)) */
+static void lai_finish(const lai_head *h, int64_t t, int64_t count, int64_t column, int64_t stop) {
+    int64_t i, m, c;
+    if (!h->skip.at && !h->out_gate.at) return;
+    for (i = t; i < t + count; ++i)
+        for (m = 0; m < h->queries; ++m)
+            for (c = h->first + column; c < h->first + stop; c += 16) {
+                const int64_t left = h->first + stop - c;
+                float *out = lai_output(h, m, i, c);
+                lai_v o = lai_load_n(out, left);
+                if (h->skip.at) {
+                    const float *D = h->skip.at + i * h->skip.step;
+                    o = lai_fma(h->skip_wide ? lai_load_n(D + c, left) : lai_set(*D),
+                                lai_value(h, i, c, left), o);
+                }
+                if (h->out_gate.at) {
+                    const float *at = h->out_gate.at + m * h->gate_next + i * h->out_gate.step + c;
+                    const lai_v z = lai_load_n(at, left);
+                    const lai_v e = lai_exp(lai_sub(lai_zero(), z), NULL);
+                    o = lai_mul(o, lai_div(z, lai_add(lai_set(1.0f), e)));
+                }
+                lai_store_n(out, o, left);
+            }
+}
+
 /* ---- chunkwise, chunk 0: the pair pass ----------------------------------------------------------
  *
  * For tokens a, b with decays A, B and the state S0 before them
@@ -3501,6 +3552,9 @@ static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64
             lai_pair_view x;
             lai_view_pair(h, c, p, &x);
             lai_pair_passes[h->layer->write][x.info->rescale](h, c, &x, column, stop);
+            if (c->queries > 0)
+                lai_finish(h, c->tokens * p, LAI_MIN(c->tokens, h->keys - c->tokens * p), column,
+                           stop);
             if (stop == h->columns && p + LAI_RING < c->end) lai_prepare_pair(h, c, p + LAI_RING);
         }
 }
@@ -3635,6 +3689,7 @@ LAI_NOINLINE void lai_run_bidirectional(const lai_head *h) {
         for (i = 0; i < count; ++i) y.k_max[i] = c.stream.maximum;
         for (i = 0; i < count; i += 2)
             for (m = 0; m < h->queries; ++m) lai_read_pair(h, &c, &y, t + i, i, m);
+        lai_finish(h, t, count, 0, h->columns);
     }
 }
 
@@ -4144,6 +4199,7 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
         lai_token_vk(h, &x, c->S);
     else
         lai_token_kv(h, &x, c->S);
+    lai_finish(h, t, 1, 0, h->columns);
 }
 
 /* the state after t tokens, if it is one of the last that are asked for; S may be the caller's */
@@ -4691,6 +4747,7 @@ LAI_NOINLINE void lai_run_chunks(const lai_head *h) {
             lai_tile_factors(h, &c, &x);
             for (column = h->first; column < h->first + h->columns; column += 16)
                 lai_tile_panel(h, &c, &x, column);
+            lai_finish(h, t, x.rows, 0, h->columns);
             c.count += x.rows;
             c.silent = lai_is_silent(h, c.kappa + (c.count * c.writes - 1) * c.rows,
                                      h->v.at + (t + x.rows - 1) * h->v.step);
@@ -4872,6 +4929,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_store_panels
 #undef lai_value
 #undef lai_times_beta
+#undef lai_finish
 #undef lai_written
 #undef lai_output
 #undef lai_pair_info
@@ -5097,6 +5155,8 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     h->log_decay = lai_rows_at(&call->log_decay, h->keys, b, first, head, &lai_no_gate);
     h->beta = lai_rows_at(&call->beta, h->keys, b, first, head, &lai_no_beta);
     h->factor = lai_rows_at(h->before ? &call->bonus : &call->erase, h->keys, b, first, head, NULL);
+    h->skip = lai_rows_at(&call->skip, h->keys, b, first, head, NULL);
+    h->out_gate = lai_rows_at(&call->out_gate, h->tokens, b, first, many ? query : head, NULL);
     h->a = lai_rows_at(&call->a, h->keys, b, first, head, NULL);
     h->b = lai_rows_at(&call->b, h->keys, b, first, head, NULL);
     h->out = call->out.data;
@@ -5143,6 +5203,8 @@ static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *cal
     h->gates_wide = call->log_decay.data && call->log_decay.width > 1;
     h->decay_wide = h->gates_wide || lai_by_channel(layer, call);
     h->beta_wide = call->beta.data && call->beta.width > 1;
+    h->gate_next = call->out_gate.head_stride;
+    h->skip_wide = call->skip.width > 1;
     h->work = (float *)(void *)((char *)call->workspace + (LAI_ALIGN - at % LAI_ALIGN) % LAI_ALIGN);
 }
 
@@ -5329,6 +5391,7 @@ static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *p
     if (call->log_decay.data && call->log_decay.token_stride != 0)
         plan->bytes += keys * H * (double)call->log_decay.width;
     if (call->beta.data) plan->bytes += keys * H * (double)call->beta.width;
+    if (call->out_gate.data) plan->bytes += queries * out_heads * dv;
     plan->bytes += states * B * H * (double)lai_head_floats(layer);
     plan->bytes *= (double)sizeof(float);
 }

@@ -66,6 +66,8 @@ void call_skip(la_call *call, int64_t tokens) {
     skip(&call->bonus, tokens);
     skip(&call->a, tokens);
     skip(&call->b, tokens);
+    skip(&call->skip, tokens);
+    skip(&call->out_gate, tokens);
     call->out.data += tokens * call->out.token_stride;
 }
 
@@ -355,6 +357,22 @@ static double oracle_read_first(Head *head, int64_t t, double *o) {
     return size;
 }
 
+/* y = (o + D v) z / (1 + exp(-z)) for output head j */
+static void oracle_finish(const Head *head, int64_t t, int64_t j, double *o) {
+    const la_call *call = head->call;
+    int64_t i;
+    for (i = 0; i < head->layer->dim_v; i++) {
+        if (call->skip.data != NULL) {
+            double v = (double)view_row(&call->v, head->b, t, head->state)[i];
+            o[i] += element(head, &call->skip, t, i) * v;
+        }
+        if (call->out_gate.data != NULL) {
+            double z = (double)view_row(&call->out_gate, head->b, t, j)[i];
+            o[i] *= z / (1 + exp(-z));
+        }
+    }
+}
+
 /* Query head j. Causal: write a token, read it, or, if the layer has it so, the other way round.
    Bidirectional: write all, then read all. */
 static void oracle_head(Head *head, int64_t j, Oracle *oracle) {
@@ -374,6 +392,7 @@ static void oracle_head(Head *head, int64_t j, Oracle *oracle) {
         if (head->layer->read == LA_READ_AFTER) {
             size += oracle_read(head, t, out + t * heads * dv);
         }
+        oracle_finish(head, t, j, out + t * heads * dv);
     }
     oracle->size[head->b * heads + j] = sqrt(size);
     save_state(head);
@@ -534,6 +553,15 @@ static void new_inputs(Problem *problem) {
         problem->beta = new_tensor(problem, S, layer->heads, width);
     }
     new_partners(problem);
+    if (spec->skip != 0) {
+        problem->skip = new_tensor(problem, S, layer->heads, spec->skip == 2 ? layer->dim_v : 1);
+        problem->skip.token_stride = problem->skip.batch_stride = 0;
+    }
+    if (spec->out_gate) {
+        problem->out_gate = new_tensor(problem, spec->T, oracle_out_heads(layer), layer->dim_v);
+    }
+    problem->call.skip = as_input(problem->skip);
+    problem->call.out_gate = as_input(problem->out_gate);
     if (spec->strides == STRIDES_BROADCAST) {
         problem->q.batch_stride = problem->k.head_stride = problem->v.token_stride = 0;
         problem->log_decay.batch_stride = problem->beta.batch_stride = 0;
@@ -731,6 +759,14 @@ static void fill_inputs(Problem *problem) {
         for (h = 0; h < layer->heads; h++) {
             fill_gates(problem, b, h);
             fill_partners(problem, b, h);
+            if (problem->skip.data != NULL) {
+                fill_any(&problem->spec, out_row(&problem->skip, b, 0, h), problem->skip.width);
+            }
+        }
+        for (t = 0; problem->out_gate.data != NULL && t < tokens_of(&problem->call, b); t++) {
+            for (h = 0; h < oracle_out_heads(layer); h++) {
+                fill_any(&problem->spec, out_row(&problem->out_gate, b, t, h), layer->dim_v);
+            }
         }
     }
 }

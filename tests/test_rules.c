@@ -177,3 +177,84 @@ TEST(rules_exact) {
         all_rules(spec, "exact data");
     }
 }
+
+/* ---------------------------------------------------------------- skip and output gate */
+
+/* Of every rule, in every form: D by head or by channel, z for each output, or only one of them. */
+TEST(rules_finished_outputs) {
+    static const la_variant variants[] = {LA_MAMBA2, LA_RETNET, LA_GATED_DELTANET, LA_KDA,
+                                          LA_ELU,    LA_RWKV6,  LA_RWKV7};
+    int i;
+    for (i = 0; i < 2 * 7; i++) {
+        Spec spec = {.T = 41, .B = 2, .H = 2, .Hq = 6, .Hk = 1, .dk = 17, .dv = 37};
+        spec.variant = variants[i % 7];
+        spec.gate = spec.variant == LA_ELU ? GATE_NONE : GATE_MIXED;
+        spec.gate_channel = spec.variant == LA_KDA;
+        spec.beta = BETA_TOKEN;
+        spec.layout = i % 2 ? LA_VK : LA_KV;
+        spec.strides = i % 3 ? STRIDES_PADDED : STRIDES_BHTD;
+        spec.skip = i % 3;
+        spec.out_gate = i % 3 != 1;
+        problem_all_ways(&spec, "skip and out_gate");
+    }
+}
+
+TEST(rules_finished_outputs_bidirectional) {
+    Spec spec = {.variant = LA_ELU, .T = 35, .keys = 20, .H = 2, .dk = 17, .dv = 33};
+    spec.bidirectional = spec.out_gate = 1;
+    problem_all_ways(&spec, "out_gate");
+}
+
+/* z of -100 and below closes an output, which exp(-z) overflowing must not spoil */
+TEST(rules_closed_outputs) {
+    Spec spec = {.variant = LA_MAMBA2, .T = 9, .dk = 5, .dv = 20, .out_gate = 1};
+    Problem *problem = problem_new(&spec);
+    Way way;
+    int i;
+    int64_t j;
+    for (j = 0; j < spec.dv; j++) {
+        out_row(&problem->out_gate, 0, 4, 0)[j] = j % 2 ? -100 : -1e30f;
+    }
+    problem_oracle(problem);
+    for (i = 0; way_number(i, &way); i++) {
+        if (problem_run(problem, &way)) {
+            problem_check(problem);
+            for (j = 0; j < spec.dv; j++) {
+                float o = out_row(&problem->call.out, 0, 4, 0)[j];
+                CHECK(fabsf(o) < 1e-30f, "closed, but %g", (double)o);
+            }
+        }
+    }
+    problem_free(problem);
+}
+
+TEST(rules_finished_outputs_refuse) {
+    Spec spec = {.variant = LA_ELU, .T = 3, .H = 2, .dk = 4, .dv = 6, .skip = 1, .out_gate = 1};
+    Problem *problem = problem_new(&spec);
+    const char *field = "";
+    la_call call = problem->call;
+    char workspace[1 << 16];
+    call.workspace = workspace;
+    call.workspace_size = sizeof workspace;
+    CHECK(la_check(&problem->layer, &call, &field) == LA_OK, "%s", field ? field : "");
+    call.skip.width = 5;
+    CHECK(la_check(&problem->layer, &call, &field) == LA_E_SHAPE, "width");
+    CHECK(strcmp(field, "skip.width") == 0, "%s", field);
+    call.skip = problem->call.skip;
+    call.out_gate.width = 1;
+    CHECK(la_check(&problem->layer, &call, &field) == LA_E_SHAPE, "width");
+    CHECK(strcmp(field, "out_gate.width") == 0, "%s", field);
+    call.out_gate = problem->call.out_gate;
+    call.out_gate.data = call.out.data;
+    CHECK(la_check(&problem->layer, &call, &field) == LA_E_OVERLAP, "out");
+    CHECK(strcmp(field, "out") == 0, "%s", field);
+    call.out_gate = problem->call.out_gate;
+    call.out_gate.type = 7;
+    CHECK(la_check(&problem->layer, &call, &field) == LA_E_TYPE, "type");
+    CHECK(strcmp(field, "out_gate.type") == 0, "%s", field);
+    call.out_gate = problem->call.out_gate;
+    problem->layer.bidirectional = 1;
+    CHECK(la_check(&problem->layer, &call, &field) == LA_E_UNSUPPORTED, "bidirectional");
+    CHECK(strcmp(field, "skip") == 0, "%s", field);
+    problem_free(problem);
+}
