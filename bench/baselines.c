@@ -340,6 +340,7 @@ void bench_run_openblas(const bench_row *row, const bench_data *data, int64_t th
 
 static size_t floats_of(const bench_row *row) {
     const int keys_alone = row->variant == LA_FAVOR || row->variant == LA_COSFORMER;
+    if (row->engine != BENCH_SOFTMAX && !bench_has_plain_features(row)) return 0;
     switch (row->engine) {
     case BENCH_PLAIN_LOOP: return keys_alone && row->decay == BENCH_CHANNEL ? 0 : plain_floats(row);
     case BENCH_FOUR_SWEEP: return bench_is_normalised(row) ? 0 : (size_t)(row->dim_v + row->dim_k);
