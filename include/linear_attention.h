@@ -61,12 +61,19 @@
  *     LA_KDA              identity  delta     per channel  no          2510.26692, section 3
  *     LA_MAMBA2           identity  additive  per token    no          2405.21060
  *     LA_FWP              identity  additive  none         no          2102.11174, section 2
+ *     LA_DPFP             DPFP      delta     none         no          2102.11174, section 5
+ *     LA_BASED            Taylor    additive  none         yes         2402.18668
+ *     LA_HEDGEHOG         softmax   additive  none         yes         2402.04347
+ *     LA_RFF              Fourier   additive  none         yes         2103.02143
+ *     LA_MAPPED           identity  additive  none         yes         2006.16236
  *
  * The decay column is what is usual: a call may bring any granularity, or none, except that RetNet
- * and Lightning require one and that FAVOR+ and cosFormer take none per channel. GLA, Mamba-2
- * and fast weight programmers are one rule by three names, and so are DeltaNet, Gated DeltaNet and
- * Kimi Delta Attention: the decay that a call brings is what differs. A layer's axes may be changed
- * after la_layer_init: normalised = 1 gives any additive variant the denominator.
+ * and Lightning require one, and that decay per channel needs features that are channels: the
+ * identity or elu + 1. GLA, Mamba-2 and fast weight programmers are one rule by three names, and so
+ * are DeltaNet, Gated DeltaNet and Kimi Delta Attention: the decay that a call brings is what
+ * differs. A layer's axes may be changed after la_layer_init: normalised = 1 gives any additive
+ * variant the denominator, and write = LA_WRITE_DELTA with normalised = 0 makes a delta rule of any
+ * features but FAVOR+'s.
  *
  * KIMI DELTA ATTENTION (LA_KDA) is the delta rule with a gate per channel:
  *
@@ -85,8 +92,9 @@
  * y_t = (S_t^T C_t + D x_t) z_t / (1 + exp(-z_t)).
  *
  * FAST WEIGHT PROGRAMMERS (LA_FWP) write the outer products of keys and values, S_t = S_{t-1} +
- * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. Features
- * are the caller's to map.
+ * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. With one it
+ * is LA_MAPPED: q and k are features that the caller has mapped, by an MLP or as he likes; where
+ * they are not negative, outputs are averages.
  *
  * FEATURES. elu + 1: x + 1 for x > 0, else exp(x); relative error below 1e-6 down to x = -87.
  * r = dk.
@@ -103,10 +111,36 @@
  *     LA_FAVOR_HYPERBOLIC   r = 2m: the same with (2m)^-1/2 for all w_j, then for all -w_j
  *     LA_FAVOR_RELU         r = m:  max(w_j . y, 0) + feature_eps
  *
- * The exponents are kept in range by a maximum: of the query's own, and for keys the running
+ * FAVOR+'s exponents are kept in range by a maximum: of the query's own, and for keys the running
  * maximum of all tokens so far, decayed as they are, which is part of the state. The result is
  * that of the formula; later keys change nothing before them. eps and feature_eps mean the plain
  * features.
+ *
+ * softmax (Hedgehog), with the learned map y = W x + b of m = layer.features rows, r = 2m, the half
+ * of y first. No feature is less than feature_eps (0; the authors' code has 1e-12, there and as
+ * eps).
+ *
+ *     LA_HEDGEHOG_SPLIT     softmax(y), softmax(-y)
+ *     LA_HEDGEHOG_JOINT     softmax([2y, -2y])
+ *     LA_HEDGEHOG_EXP       exp(y - max y), exp(min y - y)
+ *
+ * Fourier (RFF): m^-1/2 [cos(y), sin(y)], y = W sqrt(scale) x + b, m = layer.features, r = 2m. For
+ * rows W of normal numbers (la_favor_projection) f(q) . f(k) estimates exp(-scale |q - k|^2 / 2);
+ * with LA_L2_SUM that is the softmax of scale q . k. Features have signs, and so have estimates:
+ * the denominator may come out small or negative, and outputs as large as that makes them; more
+ * features or an eps by LA_EPS_MAX help. |W x| beyond 1e6 counts as that, infinite or not.
+ *
+ * Of random, softmax and Fourier features W is layer.projection [m][dk], for head h
+ * projection_head_stride h further on. Queries use q_projection, with the same stride, where it is
+ * not null. b is 0 unless projection_bias = 1 (not FAVOR+): then m biases follow each [m][dk].
+ *
+ * Taylor (Based): 1, y, and y_i y_j for all j <= i, row by row, over sqrt(2) where j = i, with y =
+ * sqrt(scale) x: f(q) . f(k) = 1 + s + s^2 / 2, s = scale q . k. r = 1 + dk + dk (dk + 1) / 2, half
+ * of what all dk^2 products would take; states of code that has those are other ones.
+ *
+ * DPFP: x' = [relu(x), relu(-x)], then for i = 1 .. nu x'_j x'_(j - i mod 2 dk), r = 2 dk nu, over
+ * the sum of them all; 0 where that is 0 (below 1e-37 of the largest |x_j|^2). The size of x has no
+ * influence, nor has L2 normalisation. layer.nu is 1.
  *
  * NORMALISATION. eps (0) is added to the denominator, or is its lower bound (LA_EPS_MAX). A
  * denominator of exactly 0 gives 0, one below 1e-37 counts as that.
@@ -119,8 +153,8 @@
  *     q             [B][T][Hq][dk]
  *     k, v          [B][S][Hk][dk], [B][S][H][dv]; H states a sequence, S = T unless bidirectional
  *     out           [B][T][max(H, Hq)][dv]
- *     log_decay     width 1 ([B][S][H], or [H] by la_per_head) or dk (a gate per channel; not
- *                   for cosine and random features); the natural logarithm, -inf .. 0
+ *     log_decay     width 1 ([B][S][H], or [H] by la_per_head) or dk (a gate per channel; for
+ *                   the identity and elu + 1); the natural logarithm, -inf .. 0
  *     beta          width 1 ([B][S][H]) or dv ([B][S][H][dv]), after the sigmoid, usually 0 .. 2;
  *                   absent = 1
  *     skip          D, width 1 ([H] by la_per_head) or dv: D v_t is added to each output of its
@@ -203,7 +237,7 @@
  *
  * A flop is a multiplication or an addition. Per token and head an additive rule needs 4 r dv, a
  * delta rule 6 r dv, and 2 r dv more for each query head beyond the first; the recurrent form needs
- * r dv more for its decay. FAVOR+ adds 4 m dk for the projections.
+ * r dv more for its decay. Projections add 4 m dk.
  * Inputs of many megabytes in pages of 4 KiB also wait for addresses to be translated: in huge
  * pages (madvise), RetNet with d = 128 and T = 8192 took a tenth less time on a virtual Zen 4.
  *
@@ -233,11 +267,12 @@
  * nor Apple's tools were tried.
  *
  * NUMERICS. For any gate in [-inf, 0], as long as no magnitude exceeds 1e30, no denominator lies in
- * (0, 1e-30), and beta |k|^2 <= 2 (delta rules) or |y|^2 <= 100 (FAVOR+), every form keeps, per
- * sequence and head, |o - o64| <= c max(|o64|, N) and |S - S64| <= c |S64|. o64 is a float64
- * recurrence on the same float32 inputs; c = 1e-6 sqrt(T), at least 6e-8 T where a gate lies in
- * (-1e-5, 0), at least 5e-6 for FAVOR+; N, the size of the output without cancellation, is the root
- * of the sum over t of (scale |f(q_t)| |S_t| / denominator_t)^2 / r.
+ * (0, 1e-30), and beta |f(k)|^2 <= 2 (delta rules), |y|^2 <= 100 (FAVOR+) or |w_j| |x| <= 50
+ * (Hedgehog, RFF), every form keeps, per sequence and head, |o - o64| <= c max(|o64|, N) and |S -
+ * S64| <= c |S64|. o64 is a float64 recurrence on the same float32 inputs; c = 1e-6 sqrt(T), at
+ * least 6e-8 T where a gate lies in (-1e-5, 0), at least 5e-8 sqrt(r), and 5e-6 for projections; N,
+ * the size of the output without cancellation, is the root of the sum over t of (scale |f(q_t)|
+ * |S_t| / denominator_t)^2 / r.
  *
  *   - Decays are products over the tokens between, never differences of sums: strong gates lose
  *     nothing of the weak ones behind them.
@@ -252,7 +287,8 @@
  *     with it the rounding of k . k: c is at least 5e-7 T there.
  *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
  *     sequence), and nothing else. An infinite entry of the state may become NaN.
- *   - A state that cancels to far less than its terms has their error, not its own.
+ *   - A state that cancels to far less than its terms has their error, not its own; so has a
+ *     denominator of features with signs (RFF), where it is far less than |f(q)| |z|.
  *   - Where FAVOR+'s maximum grows past what a float resolves (positive gates beyond 80, |y|^2
  *     beyond 1e7) all of z may underflow: within a call such a state goes on, stored it is empty.
  *
@@ -262,7 +298,7 @@
  *     LA_IMPLEMENTATION    compile the implementation here; plain includes may come before or after
  *     LA_STATIC            all functions static: a private copy; one program can hold several
  *     LA_NO_SIMD           only the portable kernels; nothing is included twice
- *     LA_NO_FEATURES       without features other than the identity: no ELU, FAVOR+, cosFormer
+ *     LA_NO_FEATURES       without features other than the identity: of all maps only LA_MAPPED
  *     LA_NO_CHANNELS       without decay per channel
  *     LA_NO_CHUNKS         only the recurrent form, which LA_AUTO is then; nothing bidirectional
  *     LA_SELF              this file's name in quotes, for a renamed copy: it includes itself
@@ -382,16 +418,16 @@ typedef struct la_layer {
     int eps_mode;
     int l2_mode;
     float l2_eps;             /* 1e-6 */
-    const float *projection;  /* FAVOR+, Hedgehog, RFF: [features][dk], each head's by the stride */
+    const float *projection;  /* FAVOR+, Hedgehog, RFF: [features][dk]; per head by the stride */
     int64_t projection_head_stride, features;
     int favor_kernel;
     float feature_eps;
     double horizon;           /* cosFormer: M */
     int read;
-    int64_t nu;               /* DPFP: 1 */
-    const float *q_projection; /* that of queries, where they have another one; null: the same */
-    int projection_bias;      /* Hedgehog, RFF: 1: behind each [features][dk] stand [features] more */
+    const float *q_projection; /* of queries, where keys have another one; null: the same */
+    int projection_bias;      /* 1: [features] biases behind each [features][dk]; not FAVOR+ */
     int hedgehog_kernel;
+    int64_t nu;               /* DPFP: 1 */
 } la_layer;
 /* clang-format on */
 
@@ -453,10 +489,10 @@ typedef struct la_plan {
 } la_plan;
 /* clang-format on */
 
-/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2.
- * What cosFormer (horizon) and FAVOR+ (projection, features) need besides is the caller's to set.
- * Returns LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each 1 .. 2^20; the struct is
- * then one that every function refuses. The same goes for la_call_init. */
+/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2,
+ * nu 1. What cosFormer (horizon) and FAVOR+, Hedgehog and RFF (projection, features) need besides
+ * is the caller's to set. Returns LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each
+ * 1 .. 2^20; the struct is then one that every function refuses. The same goes for la_call_init. */
 LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t heads, int64_t dim_k,
                                int64_t dim_v);
 
@@ -6009,10 +6045,14 @@ LA_DEF const char *la_isa_name(int isa) {
  *   2009.14794  Choromanski, Likhosherstov et al. (2020), Rethinking Attention with Performers
  *   2102.11174  Schlag, Irie, Schmidhuber (2021), Linear Transformers Are Secretly Fast Weight
  *               Programmers
+ *   2103.02143  Peng, Pappas, Yogatama et al. (2021), Random Feature Attention
  *   2202.08791  Qin, Sun, Deng et al. (2022), cosFormer: Rethinking Softmax in Attention
  *   2307.08621  Sun, Dong, Huang et al. (2023), Retentive Network
  *   2312.06635  Yang, Wang, Shen, Panda, Kim (2023), Gated Linear Attention Transformers
  *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
+ *   2402.04347  Zhang, Bhatia, Kumbong, Re (2024), The Hedgehog and the Porcupine
+ *   2402.18668  Arora, Eyuboglu, Zhang et al. (2024), Simple Linear Attention Language Models
+ *               Balance the Recall-Throughput Tradeoff
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
  *               Delta Rule
