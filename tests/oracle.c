@@ -905,7 +905,8 @@ static void fill_signed_normaliser(Problem *problem, float *state, int64_t h) {
     la_in view = {nothing, 0, 0, 0, layer->dim_k, LA_F32};
     int64_t i, r = oracle_features(layer);
     double *room = zeros((size_t)(r + layer->dim_k), sizeof *room);
-    Head head = {layer, &problem->call, 0, h, 0, 0, 0, NULL, NULL, room + r, room, 0, 0};
+    Head head = {.layer = layer, .call = &problem->call, .state = h, .x = room + r};
+    head.features = room;
     take_features(&head, &view, 0, 0, 0);
     for (i = 0; i < r; i++) {
         state[oracle_state_index(layer, h, i, layer->dim_v)] = (float)(3 * head.features[i]);
@@ -1112,8 +1113,8 @@ const char *problem_text(const Problem *problem) {
     snprintf(text, sizeof text,
              "%s: %s B%d T%d H%d/%d/%d %dx%d gate %d(%g)%s beta %d states %d strides %d map %d %s "
              "l2 %d scale %g exact %d normalised %d eps %g (%d) keys %d ragged %d position %d "
-             "features %d kernel %d/%d nu %d eps %g per head %d queries' %d bias %d delta %d%s%s%s%s, "
-             "%s chunk %d %s threads %d",
+             "features %d kernel %d/%d nu %d eps %g per head %d queries' %d bias %d delta %d%s%s%s"
+             "%s, %s chunk %d %s threads %d",
              problem->note, variant ? variant : "?", (int)spec->B, (int)spec->T, (int)spec->H,
              (int)spec->Hq, (int)spec->Hk, (int)spec->dk, (int)spec->dv, (int)spec->gate,
              (double)spec->gate_value, spec->gate_channel ? " by channel" : "", (int)spec->beta,
