@@ -881,8 +881,8 @@ test_help() {
     [ $status -eq 0 ] || problem="status $status"
     for option in variant form chunk isa bidirectional scale eps eps-mode l2norm l2-eps horizon \
         position head-map state-layout threads repeat q k v log-decay beta projection favor-kernel \
-        q-projection hedgehog-kernel nu feature-eps l2-mode lengths state-in norm-in max-in out state-out norm-out max-out compare \
-        tolerance; do
+        q-projection hedgehog-kernel nu feature-eps l2-mode lengths state-in norm-in max-in out \
+        state-out norm-out max-out compare tolerance; do
         grep -q "^  --$option " "$work/stdout" || problem="$problem; not --$option"
     done
     verdict "$name" "$problem"

@@ -478,8 +478,8 @@ static Spec read_spec(const struct Golden *golden) {
 
 enum { OUTPUT, STATE, NORMALISER };
 
-/* Gammas, raw gates, dt A, kk lr, the scales of FAVOR+ and Taylor features, and FAVOR+'s feature eps
-   are rounded to float32 on the way. */
+/* Gammas, raw gates, dt A, kk lr, the scales of FAVOR+ and Taylor features, and FAVOR+'s feature
+   eps are rounded to float32 on the way. */
 static int is_narrow(const char *name) {
     return has(name, "gamma") || has(name, "a") || has(name, "g_raw") || has(name, "dt") ||
            has(name, "w_raw") || strncmp(name, "favor", 5) == 0 || strncmp(name, "based", 5) == 0;
