@@ -93,11 +93,11 @@
  *
  * FAST WEIGHT PROGRAMMERS (LA_FWP) write the outer products of keys and values, S_t = S_{t-1} +
  * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. With one it
- * is LA_MAPPED: q and k are features that the caller has mapped, by an MLP or as he likes; where
- * they are not negative, outputs are averages.
+ * is LA_MAPPED: q and k are features that the caller has mapped, by an MLP or otherwise; where they
+ * are not negative, outputs are averages.
  *
- * FEATURES. elu + 1: x + 1 for x > 0, else exp(x); relative error below 1e-6 down to x = -87.
- * r = dk.
+ * FEATURES, r of them, at most 2^21. elu + 1: x + 1 for x > 0, else exp(x); relative error below
+ * 1e-6 down to x = -87. r = dk.
  *
  * cosine: [relu(x) cos(theta), relu(x) sin(theta)], theta = pi i / (2 M), r = 2 dk. i is the
  * position, from call.positions[b] on (0 where null), M is layer.horizon and required; positions
@@ -130,13 +130,13 @@
  * the denominator may come out small or negative, and outputs as large as that makes them; more
  * features or an eps by LA_EPS_MAX help. |W x| beyond 1e6 counts as that, infinite or not.
  *
- * Of random, softmax and Fourier features W is layer.projection [m][dk], for head h
- * projection_head_stride h further on. Queries use q_projection, with the same stride, where it is
- * not null. b is 0 unless projection_bias = 1 (not FAVOR+): then m biases follow each [m][dk].
+ * W is layer.projection [m][dk], for state h projection_head_stride h further on. Queries use
+ * q_projection, with the same stride, where it is not null. b is 0 unless projection_bias = 1 (not
+ * for FAVOR+): then m biases follow each [m][dk].
  *
  * Taylor (Based): 1, y, and y_i y_j for all j <= i, row by row, over sqrt(2) where j = i, with y =
- * sqrt(scale) x: f(q) . f(k) = 1 + s + s^2 / 2, s = scale q . k. r = 1 + dk + dk (dk + 1) / 2, half
- * of what all dk^2 products would take; states of code that has those are other ones.
+ * sqrt(scale) x: f(q) . f(k) = 1 + s + s^2 / 2, s = scale q . k. r = 1 + dk + dk (dk + 1) / 2: code
+ * that keeps all dk^2 products has the same outputs, but twice the cost and other states.
  *
  * DPFP: x' = [relu(x), relu(-x)], then for i = 1 .. nu x'_j x'_(j - i mod 2 dk), r = 2 dk nu, over
  * the sum of them all; 0 where that is 0 (below 1e-37 of the largest |x_j|^2). The size of x has no
