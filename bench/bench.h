@@ -74,11 +74,11 @@ int bench_is_step(const bench_row *row);
 int bench_is_delta(const bench_row *row);
 int bench_has_beta(const bench_row *row);
 int bench_is_normalised(const bench_row *row);
-int bench_projects(const bench_row *row);           /* features of W x, row->features of them */
-int bench_has_plain_features(const bench_row *row); /* those that baselines know */
-int bench_usual_decay(const bench_row *row);        /* the variant's own */
-float bench_scale(const bench_row *row);            /* of q . k */
-int64_t bench_key_features(const bench_row *row);   /* r, the rows of a state */
+int bench_projects(const bench_row *row);         /* features of W x, row->features of them */
+int bench_has_channels(const bench_row *row);     /* features are channels of the keys */
+int bench_usual_decay(const bench_row *row);      /* the variant's own */
+float bench_scale(const bench_row *row);          /* of q . k */
+int64_t bench_key_features(const bench_row *row); /* r, the rows of a state */
 int64_t bench_out_heads(const bench_row *row);
 size_t bench_state_floats(const bench_row *row); /* of a sequence; softmax: 0 */
 int bench_same_contest(const bench_row *a, const bench_row *b);

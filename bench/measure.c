@@ -45,8 +45,9 @@ int bench_projects(const bench_row *row) {
     return row->variant == LA_FAVOR || row->variant == LA_HEDGEHOG || row->variant == LA_RFF;
 }
 
-int bench_has_plain_features(const bench_row *row) {
-    return row->variant < LA_DPFP || row->variant > LA_RFF;
+int bench_has_channels(const bench_row *row) {
+    return row->variant != LA_FAVOR && row->variant != LA_COSFORMER &&
+           (row->variant < LA_DPFP || row->variant > LA_RFF);
 }
 
 int bench_usual_decay(const bench_row *row) {

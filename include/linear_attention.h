@@ -289,6 +289,8 @@
  *     sequence), and nothing else. An infinite entry of the state may become NaN.
  *   - A state that cancels to far less than its terms has their error, not its own; so has a
  *     denominator of features with signs (RFF), where it is far less than |f(q)| |z|.
+ *   - Without decay, features that hardly change are added with the same rounding again and again
+ *     (RFF with small angles, one key over and over): c is at least 3e-8 T there.
  *   - Where FAVOR+'s maximum grows past what a float resolves (positive gates beyond 80, |y|^2
  *     beyond 1e7) all of z may underflow: within a call such a state goes on, stored it is empty.
  *

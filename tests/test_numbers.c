@@ -914,7 +914,7 @@ static const struct LongKind {
     {"dpfp", {.variant = LA_DPFP, .beta = BETA_TOKEN}},
     {"based", {.variant = LA_BASED}},
     {"hedgehog", {.variant = LA_HEDGEHOG, .features = 8}},
-    {"rff", {.variant = LA_RFF, .features = 20}},
+    {"rff", {.variant = LA_RFF, .features = 20, .normalised = -1}}, /* its z is next to constant */
 };
 
 /* |got - want| / |want| over the last tokens, and of the final state. */
