@@ -52,22 +52,33 @@ typedef struct row {
     gate gate;
     float beta;         /* 0: none given */
     float size;         /* of the keys and queries */
+    int channels;       /* of them that are used */
 } row;
 
-enum { ORDER_0, AVERAGES, SHARPER, COSFORMER, RETENTION, LIGHTNING, GLA, OVERWRITES, GATED, ROWS };
+enum { ORDER_0, AVERAGES = 2, SHARPER = 3, OVERWRITES = 12, ROWS = 18 };
 
 /* The features of ELU+1 are nearly constant for small numbers, so it gets longer keys. Those of
-   FAVOR+ stand for exp(q . k), which is the sharper the longer the keys are. */
+   FAVOR+ and RFF stand for exp(q . k), which is the sharper the longer the keys are. Based has a
+   feature for each two channels, so it gets few. */
 static const row rows[ROWS] = {
-    {"order-0", "counts bytes", (la_variant)0, NO_GATE, 0, 0},
-    {"elu", "averages", LA_ELU, NO_GATE, 0, 16},
-    {"favor", "averages, sharper", LA_FAVOR, NO_GATE, 0, 4},
-    {"cosformer", "averages, near ones", LA_COSFORMER, NO_GATE, 0, 1},
-    {"retnet", "adds and decays", LA_RETNET, RETNET, 0, 1},
-    {"lightning", "adds and decays", LA_LIGHTNING, LIGHT, 0, 1},
-    {"gla", "decays by channel", LA_GLA, BY_CHANNEL, 0, 1},
-    {"deltanet", "overwrites", LA_DELTANET, NO_GATE, 0.3f, 1},
-    {"gated-deltanet", "overwrites and decays", LA_GATED_DELTANET, FORGET, 0.3f, 1},
+    {"order-0", "counts bytes", (la_variant)0, NO_GATE, 0, 0, 0},
+    {"fwp", "adds", LA_FWP, NO_GATE, 0, 1, KEY},
+    {"elu", "averages", LA_ELU, NO_GATE, 0, 16, KEY},
+    {"favor", "averages, sharper", LA_FAVOR, NO_GATE, 0, 4, KEY},
+    {"rff", "averages, sharper", LA_RFF, NO_GATE, 0, 2, KEY},
+    {"based", "averages, sharper", LA_BASED, NO_GATE, 0, 6, KEY / 8},
+    {"cosformer", "averages, near ones", LA_COSFORMER, NO_GATE, 0, 1, KEY},
+    {"retnet", "adds and decays", LA_RETNET, RETNET, 0, 1, KEY},
+    {"lightning", "adds and decays", LA_LIGHTNING, LIGHT, 0, 1, KEY},
+    {"mamba2", "adds and decays", LA_MAMBA2, FORGET, 0.3f, 1, KEY},
+    {"gla", "decays by channel", LA_GLA, BY_CHANNEL, 0, 1, KEY},
+    {"rwkv6", "the same, reads first", LA_RWKV6, BY_CHANNEL, 0, 1, KEY},
+    {"deltanet", "overwrites", LA_DELTANET, NO_GATE, 0.3f, 1, KEY},
+    {"dpfp", "overwrites, sharper", LA_DPFP, NO_GATE, 0.3f, 1, KEY},
+    {"gated-deltanet", "overwrites and decays", LA_GATED_DELTANET, FORGET, 0.3f, 1, KEY},
+    {"kda", "the same by channel", LA_KDA, BY_CHANNEL, 0.3f, 1, KEY},
+    {"gdn2", "erases more, writes", LA_GDN2, BY_CHANNEL, 0.3f, 1, KEY},
+    {"rwkv7", "removes, decays, adds", LA_RWKV7, BY_CHANNEL, 0.3f, 1, KEY},
 };
 
 typedef struct result {
@@ -188,6 +199,7 @@ typedef struct memory {
     la_call call;
     float q[CALL][HEADS][KEY], k[CALL][HEADS][KEY], v[CALL][HEADS][VALUE], out[CALL][HEADS][VALUE];
     float log_decay[HEADS][KEY], beta[CALL][HEADS], projection[FEATURES][KEY];
+    float minus_k[CALL][HEADS][KEY], beta_k[CALL][HEADS][KEY], erase[KEY];
     float *state, size;
     int64_t position; /* of the first byte */
 } memory;
@@ -215,27 +227,43 @@ static void set_gates(memory *m, const row *kind)
     if (kind->beta > 0) m->call.beta = la_bthd(m->beta[0], CALL, HEADS, 1);
 }
 
+/* What only some rules have: an erase gate, here stronger than beta; a = -k and b = beta k. */
+static void set_partners(memory *m, const row *kind)
+{
+    for (int i = 0; i < KEY; ++i) m->erase[i] = 1.5f * kind->beta;
+    if (kind->variant == LA_GDN2) {
+        m->call.erase = la_per_channel(m->erase, KEY);
+        m->call.erase.head_stride = 0;
+    }
+    if (m->layer.write == LA_WRITE_DPLR) {
+        m->call.a = la_bthd(m->minus_k[0][0], CALL, HEADS, KEY);
+        m->call.b = la_bthd(m->beta_k[0][0], CALL, HEADS, KEY);
+    }
+}
+
 /* What the feature maps need. */
 static void set_features(memory *m, size_t length)
 {
     m->layer.horizon = (double)length;
     m->layer.features = FEATURES;
     m->layer.projection = m->projection[0];
-    must(la_favor_projection(m->projection[0], FEATURES, KEY, LA_ORTHOGONAL, 1));
+    must(la_favor_projection(m->projection[0], FEATURES, m->layer.dim_k, LA_ORTHOGONAL, 1));
 }
 
 static void start_memory(memory *m, const row *kind, size_t length)
 {
     memset(m, 0, sizeof *m);
     m->size = kind->size;
-    must(la_layer_init(&m->layer, kind->variant, HEADS, KEY, VALUE));
+    must(la_layer_init(&m->layer, kind->variant, HEADS, kind->channels, VALUE));
     set_features(m, length);
     must(la_call_init(&m->call, &m->layer, 1, CALL));
     m->call.q = la_bthd(m->q[0][0], CALL, HEADS, KEY);
     m->call.k = la_bthd(m->k[0][0], CALL, HEADS, KEY);
+    m->call.q.width = m->call.k.width = kind->channels;
     m->call.v = la_bthd(m->v[0][0], CALL, HEADS, VALUE);
     m->call.out = la_bthd_out(m->out[0][0], CALL, HEADS, VALUE);
     set_gates(m, kind);
+    set_partners(m, kind);
     m->state = (float *)calloc(la_state_floats(&m->layer) + 1, sizeof *m->state);
     m->call.state_out = m->state;
     m->call.workspace_size = la_workspace_size(&m->layer, &m->call);
@@ -271,6 +299,10 @@ static double attend(memory *m, const predictor *p, const text *input, size_t st
     }
     stretch(m->q[0][0], count * HEADS * KEY, m->size);
     stretch(m->k[0][0], count * HEADS * KEY, m->size);
+    memcpy(m->minus_k, m->k, sizeof m->k);
+    memcpy(m->beta_k, m->k, sizeof m->k);
+    stretch(m->minus_k[0][0], count * HEADS * KEY, -1);
+    stretch(m->beta_k[0][0], count * HEADS * KEY, m->beta[0][0]);
     m->position = (int64_t)start;
     m->call.positions = m->layer.feature == LA_FEATURE_COSFORMER ? &m->position : NULL;
     m->call.tokens = m->call.keys = (int64_t)count;

@@ -920,7 +920,7 @@ check_tables() {
             last = rows
         }
         END {
-            if (table != 2 || last != 9) fail(table " tables, " last " lines in the last")
+            if (table != 2 || last != 18) fail(table " tables, " last " lines in the last")
             if (!(b[2, "deltanet"] < b[2, "retnet"] - 0.5)) fail("delta rule not ahead in bits")
             if (!(h[2, "deltanet"] > h[2, "retnet"] + 10)) fail("delta rule not ahead in top-1")
             if (!(b[2, "deltanet"] < b[2, "order-0"] - 0.5)) fail("delta rule not ahead of order-0")
