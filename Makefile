@@ -370,7 +370,7 @@ $(BUILD)/obj/bench/baselines.o: TUNE += -DBENCH_WITH_OPENBLAS \
 	$(shell pkg-config --cflags $(OPENBLAS))
 endif
 # What the library is compared to gets what a compiler can do for it.
-$(BUILD)/obj/bench/baselines.o $(BUILD)/obj/bench/softmax.o: TUNE += -O3
+$(BUILD)/obj/bench/baselines.o: TUNE += -O3
 $(BUILD)/obj/bench/machine.o: TUNE += -DBENCH_FLAGS='"$(strip $(CPPFLAGS) $(CFLAGS) $(EXTRA))"'
 $(BUILD)/tests: $(TESTS)
 # libFuzzer brings its own main; that of the tests comes along with their harness.

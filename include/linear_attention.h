@@ -1433,8 +1433,8 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #ifdef LA_EXTRAS
 /* ---- attention ------------------------------------------------------------------------------- */
 
-#define LAI_BLOCK_ROWS 96  /* queries of a block: whole panels of 16 and whole tiles */
-#define LAI_BLOCK_KEYS 192 /* keys of a block: whole tiles */
+#define LAI_BLOCK_ROWS 192 /* queries of a block: whole panels of 16 and whole tiles */
+#define LAI_BLOCK_KEYS 192 /* keys of a block: whole tiles. 96 .. 288 of both are within 4 % */
 #define LAI_FEW_ROWS   4   /* so few queries read keys and values where they are */
 #define LAI_LOWEST     (-3.40282347e+38f)
 
@@ -1489,8 +1489,8 @@ static void lai_check_attention_call(lai_check *c, const la_attention *layer,
 }
 
 static size_t lai_attention_bytes(const la_attention *layer) {
-    const int64_t floats = LAI_BLOCK_ROWS * (layer->dim_k + LAI_BLOCK_KEYS + 3) +
-                           (LAI_BLOCK_ROWS + LAI_BLOCK_KEYS) * LAI_ROUND16(layer->dim_v);
+    const int64_t row = layer->dim_k + LAI_ROUND16(layer->dim_v) + LAI_BLOCK_KEYS + 3;
+    const int64_t floats = LAI_BLOCK_ROWS * row + LAI_BLOCK_KEYS * 16;
     return (size_t)floats * sizeof(float) + LAI_ALIGN; /* below 2^31 */
 }
 
@@ -1551,10 +1551,10 @@ typedef struct lai_keys {
     int64_t begin, end;
 } lai_keys;
 
-/* Which keys row r sees: of those that stay outside the window, or of the others */
-static lai_keys lai_attend_keys(const lai_attend *a, int64_t r, int sinks) {
+/* which keys a token sees: of those that stay outside the window, or of the others */
+static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
     const la_attention *l = a->layer;
-    const int64_t at = a->position + (a->first + LAI_MIN(r, a->rows - 1)) / a->group;
+    const int64_t at = a->position + token;
     const int64_t last = l->bidirectional ? a->keys : LAI_MIN(at + 1, a->keys);
     const int64_t kept = l->window ? l->sinks : 0;
     lai_keys seen;
@@ -1861,6 +1861,8 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t r, int sinks) {
 #define lai_begin_chunks      LAI_NAME(begin_chunks)
 #define lai_run_chunks        LAI_NAME(run_chunks)
 #define lai_run_form          LAI_NAME(run_form)
+#define lai_attend_prefetch   LAI_NAME(attend_prefetch)
+#define lai_attend_query      LAI_NAME(attend_query)
 #define lai_attend_queries    LAI_NAME(attend_queries)
 #define lai_attend_scores     LAI_NAME(attend_scores)
 #define lai_attend_dots       LAI_NAME(attend_dots)
@@ -4515,35 +4517,58 @@ static void lai_run_form(const lai_head *h) {
  * that happens to the logits of a query stays in its lane. In O = S^T V the columns of S are the
  * coefficients.
  *
- *     Q  [96 / 16][dk][16]    scale q, transposed; for few rows [rows][dk]
- *     S  [96 / 16][192][16]   logits of a block of keys, then weights
- *     V  [dv / 16][192][16]   values of the block
- *     O  [dv / 16][96][16]    weights times values, summed so far
+ *     Q  [192 / 16][dk][16]    scale q, transposed; for few rows [rows][dk]
+ *     S  [192 / 16][192][16]   logits of a block of keys, then weights
+ *     V  [192][16]             a panel of the block's values
+ *     O  [dv / 16][192][16]    weights times values, summed so far
  *
  * Weights are relative to the largest logit of the row so far; when that rises, the row's sum and O
  * shrink. It begins with the lowest float: minus infinity would be no number to be relative to.
  * A row of O adds its keys in their order, and only those it sees, whatever rows are beside it. */
 
+LAI_INLINE void lai_attend_prefetch(const float *x, int64_t n) {
+    int64_t i;
+    for (i = 0; i < n; i += 16) LAI_PREFETCH(x + i);
+}
+
+LAI_INLINE const float *lai_attend_query(const lai_attend *a, int64_t r) {
+    const int64_t row = a->first + LAI_MIN(r, a->rows - 1);
+    return a->q.at + row / a->group * a->q.step + row % a->group * a->q_next;
+}
+
 static void lai_attend_queries(const lai_attend *a) {
     const int64_t dk = a->layer->dim_k, few = a->rows <= LAI_FEW_ROWS;
-    const int64_t rows = few ? a->rows : LAI_ROUND16(a->rows);
-    int64_t r, i;
-    for (r = 0; r < rows; ++r) {
-        const int64_t row = a->first + LAI_MIN(r, a->rows - 1);
-        const float *q = a->q.at + row / a->group * a->q.step + row % a->group * a->q_next;
-        float *to = few ? a->Q + r * dk : a->Q + r / 16 * 16 * dk + r % 16;
-        for (i = 0; i < dk; ++i) to[few ? i : 16 * i] = q[i] * a->layer->scale;
+    const float scale = a->layer->scale;
+    const float *q[16];
+    int64_t p, r, i;
+    for (r = 0; few && r < a->rows; ++r) {
+        q[r] = lai_attend_query(a, r);
+        for (i = 0; i < dk; ++i) a->Q[r * dk + i] = q[r][i] * scale;
+    }
+    for (p = 0; !few && p < a->rows; p += 16) {
+        float *to = a->Q + p * dk;
+        for (r = 0; r < 16; ++r) {
+            q[r] = lai_attend_query(a, p + r);
+            lai_attend_prefetch(lai_attend_query(a, p + r + 16), dk);
+        }
+        for (i = 0; i < dk; ++i)
+            for (r = 0; r < 16; ++r) to[16 * i + r] = q[r][i] * scale;
     }
 }
 
-/* S = K Q^T for n keys from k on */
-static void lai_attend_scores(const lai_attend *a, const float *k, int64_t n) {
+/* S = K Q^T for n keys from k on; their values are next */
+static void lai_attend_scores(const lai_attend *a, const float *k, const float *v, int64_t n) {
     const int64_t dk = a->layer->dim_k;
-    int64_t j, p, t;
+    int64_t j, p, t, c;
     for (j = 0; j < n; j += 6) {
         const float *x[6];
         float *y[6];
-        for (t = 0; t < 6; ++t) x[t] = k + LAI_MIN(j + t, n - 1) * a->k.step;
+        for (t = 0; t < 6; ++t) {
+            const int64_t row = LAI_MIN(j + t, n - 1), soon = LAI_MIN(j + t + 6, n - 1);
+            x[t] = k + row * a->k.step;
+            lai_attend_prefetch(k + soon * a->k.step, dk);
+            for (c = 0; c < a->layer->dim_v; c += 16) LAI_PREFETCH_L2(v + row * a->v.step + c);
+        }
         for (p = 0; p < a->rows; p += 16) {
             if (j + 6 <= a->begin[p] || j >= a->end[p + 15]) continue;
             for (t = 0; t < 6; ++t) y[t] = a->S + p * LAI_BLOCK_KEYS + 16 * (j + t);
@@ -4621,13 +4646,14 @@ static void lai_attend_sigmoid(const lai_attend *a, int64_t p) {
     }
 }
 
-/* V: n rows from v on */
-static void lai_attend_pack(const lai_attend *a, const float *v, int64_t n) {
-    const int64_t dv = a->layer->dim_v;
-    int64_t j, c;
-    for (j = 0; j < n; ++j, v += a->v.step)
-        for (c = 0; c < dv; c += 16)
-            lai_store(a->V + c * LAI_BLOCK_KEYS + 16 * j, lai_load_n(v + c, dv - c));
+/* V: a panel of columns of n rows from v on; the next panel is asked for */
+static void lai_attend_pack(const lai_attend *a, const float *v, int64_t n, int64_t c) {
+    const int64_t dv = a->layer->dim_v, next = LAI_MIN(16, dv - c - 1);
+    int64_t j;
+    for (j = 0; j < n; ++j, v += a->v.step) {
+        LAI_PREFETCH(v + c + next);
+        lai_store(a->V + 16 * j, lai_load_n(v + c, dv - c));
+    }
 }
 
 /* x + sum of s[16 j] V[j], begin <= j < end */
@@ -4640,7 +4666,8 @@ LAI_INLINE lai_v lai_attend_sum(lai_v x, const float *s, const float *V, int64_t
 
 /* O = shrink O + S^T V, for a tile of rows from r on: what they all see, and each one's own keys
  * before and behind that */
-static void lai_attend_tile(const lai_attend *a, int64_t r, const float *V, float *O) {
+static void lai_attend_tile(const lai_attend *a, int64_t r, float *O) {
+    const float *V = a->V;
     const int64_t begin = a->begin[r + 5], end = LAI_MAX(begin, a->end[r]);
     const float *x[6], *s[6];
     float *y[6];
@@ -4661,10 +4688,10 @@ static void lai_attend_tile(const lai_attend *a, int64_t r, const float *V, floa
 
 static void lai_attend_values(const lai_attend *a, const float *v, int64_t n) {
     int64_t c, r;
-    lai_attend_pack(a, v, n);
-    for (c = 0; c < a->layer->dim_v; c += 16)
-        for (r = 0; r < a->rows; r += 6)
-            lai_attend_tile(a, r, a->V + c * LAI_BLOCK_KEYS, a->O + c * LAI_BLOCK_ROWS);
+    for (c = 0; c < a->layer->dim_v; c += 16) {
+        lai_attend_pack(a, v, n, c);
+        for (r = 0; r < a->rows; r += 6) lai_attend_tile(a, r, a->O + c * LAI_BLOCK_ROWS);
+    }
 }
 
 /* the same for few rows, whose weights stand in V one after the other */
@@ -4687,16 +4714,18 @@ static void lai_attend_reads(const lai_attend *a, const float *v) {
 static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
     const float *k = a->k.at + key * a->k.step, *v = a->v.at + key * a->v.step;
     const int few = a->rows <= LAI_FEW_ROWS;
-    int64_t r;
+    int64_t token = a->first / a->group, next = (token + 1) * a->group - a->first, r;
     for (r = 0; r < LAI_BLOCK_ROWS; ++r) {
-        const lai_keys seen = lai_attend_keys(a, r, sinks);
+        lai_keys seen;
+        if (r == next && r < a->rows) ++token, next += a->group;
+        seen = lai_attend_keys(a, token, sinks);
         a->begin[r] = (int)LAI_MIN(LAI_MAX(seen.begin - key, 0), n);
         a->end[r] = (int)LAI_MIN(LAI_MAX(seen.end - key, 0), n);
     }
     if (few)
         lai_attend_dots(a, k, n);
     else
-        lai_attend_scores(a, k, n);
+        lai_attend_scores(a, k, v, n);
     if (a->logits.at) lai_attend_logits(a, key);
     lai_attend_mask(a);
     for (r = 0; r < a->rows; r += 16)
@@ -4737,8 +4766,9 @@ static void lai_run_attend(lai_attend *a) {
     for (i = 0; i < LAI_BLOCK_ROWS; ++i)
         a->most[i] = LAI_LOWEST, a->sum[i] = 0.0f, a->shrink[i] = 1;
     for (sinks = 1; sinks >= 0; --sinks) {
-        const int64_t end = lai_attend_keys(a, a->rows - 1, sinks).end;
-        int64_t key = lai_attend_keys(a, 0, sinks).begin;
+        const int64_t last = (a->first + a->rows - 1) / a->group;
+        const int64_t end = lai_attend_keys(a, last, sinks).end;
+        int64_t key = lai_attend_keys(a, a->first / a->group, sinks).begin;
         for (; key < end; key += LAI_BLOCK_KEYS)
             lai_attend_block(a, key, LAI_MIN(LAI_BLOCK_KEYS, end - key), sinks);
     }
@@ -4994,6 +5024,8 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_begin_chunks
 #undef lai_run_chunks
 #undef lai_run_form
+#undef lai_attend_prefetch
+#undef lai_attend_query
 #undef lai_attend_queries
 #undef lai_attend_scores
 #undef lai_attend_dots
@@ -5243,7 +5275,7 @@ static void lai_run_attention(const la_attention *layer, const la_attention_call
     a.Q = (float *)(void *)((char *)call->workspace + (LAI_ALIGN - at % LAI_ALIGN) % LAI_ALIGN);
     a.S = a.Q + LAI_BLOCK_ROWS * layer->dim_k;
     a.V = a.S + LAI_BLOCK_ROWS * LAI_BLOCK_KEYS;
-    a.O = a.V + LAI_BLOCK_KEYS * columns;
+    a.O = a.V + LAI_BLOCK_KEYS * 16;
     a.most = a.O + LAI_BLOCK_ROWS * columns;
     a.sum = a.most + LAI_BLOCK_ROWS;
     a.shrink = a.sum + LAI_BLOCK_ROWS;
