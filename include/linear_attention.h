@@ -4578,13 +4578,18 @@ static void lai_attend_scores(const lai_attend *a, const float *k, const float *
 }
 
 /* the same for few queries */
-static void lai_attend_dots(const lai_attend *a, const float *k, int64_t n) {
+static void lai_attend_dots(const lai_attend *a, const float *k, const float *v, int64_t n) {
     const int64_t dk = a->layer->dim_k;
     const float *x[4];
     float s[4];
     int64_t j, r, t;
     for (j = 0; j < n; j += 4) {
-        for (t = 0; t < 4; ++t) x[t] = k + LAI_MIN(j + t, n - 1) * a->k.step;
+        for (t = 0; t < 4; ++t) {
+            x[t] = k + LAI_MIN(j + t, n - 1) * a->k.step;
+            lai_attend_prefetch(k + LAI_MIN(j + t + 16, n - 1) * a->k.step, dk);
+            for (r = 0; r < a->layer->dim_v; r += 16)
+                LAI_PREFETCH_L2(v + LAI_MIN(j + t, n - 1) * a->v.step + r);
+        }
         for (r = 0; r < a->rows; ++r) {
             lai_dot4(s, x, a->Q + r * dk, dk);
             for (t = 0; t < 4; ++t) a->S[16 * (j + t) + r] = s[t];
@@ -4694,18 +4699,27 @@ static void lai_attend_values(const lai_attend *a, const float *v, int64_t n) {
     }
 }
 
-/* the same for few rows, whose weights stand in V one after the other */
-static void lai_attend_reads(const lai_attend *a, const float *v) {
-    const int64_t dv = a->layer->dim_v;
-    int64_t r, c, j;
-    for (r = 0; r < a->rows; ++r) {
-        const int64_t begin = a->begin[r], end = a->end[r];
-        for (j = begin; j < end; ++j) a->V[j] = a->S[16 * j + r];
+/* the same for few rows: 16 keys at a time, whose values stay in L1 while all rows read them */
+static void lai_attend_reads(const lai_attend *a, const float *v, int64_t n) {
+    const int64_t dv = a->layer->dim_v, step = a->v.step;
+    int64_t r, c, j, i;
+    for (r = 0; r < a->rows; ++r)
         for (c = 0; c < dv; c += 16) {
             float *O = a->O + c * LAI_BLOCK_ROWS + 16 * r;
-            const lai_v more =
-                lai_read(v + begin * a->v.step + c, a->v.step, dv - c, a->V + begin, end - begin);
-            lai_store(O, lai_fma(lai_set(a->shrink[r]), lai_load(O), more));
+            lai_store(O, lai_mul(lai_load(O), lai_set(a->shrink[r])));
+        }
+    for (j = 0; j < n; j += 16) {
+        for (i = j + 16; i < j + 32 && i < n; ++i) lai_attend_prefetch(v + i * step, dv);
+        for (r = 0; r < a->rows; ++r) {
+            const int64_t begin = LAI_MAX(j, a->begin[r]), end = LAI_MIN(j + 16, a->end[r]);
+            float weights[16];
+            for (i = begin; i < end; ++i) weights[i - begin] = a->S[16 * i + r];
+            for (c = 0; c < dv && begin < end; c += 16) {
+                float *O = a->O + c * LAI_BLOCK_ROWS + 16 * r;
+                const lai_v sum =
+                    lai_read(v + begin * step + c, step, dv - c, weights, end - begin);
+                lai_store(O, lai_add(lai_load(O), sum));
+            }
         }
     }
 }
@@ -4715,7 +4729,7 @@ static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
     const float *k = a->k.at + key * a->k.step, *v = a->v.at + key * a->v.step;
     const int few = a->rows <= LAI_FEW_ROWS;
     int64_t token = a->first / a->group, next = (token + 1) * a->group - a->first, r;
-    for (r = 0; r < LAI_BLOCK_ROWS; ++r) {
+    for (r = 0; r < LAI_MIN(LAI_BLOCK_ROWS, LAI_ROUND16(a->rows + 5)); ++r) {
         lai_keys seen;
         if (r == next && r < a->rows) ++token, next += a->group;
         seen = lai_attend_keys(a, token, sinks);
@@ -4723,7 +4737,7 @@ static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
         a->end[r] = (int)LAI_MIN(LAI_MAX(seen.end - key, 0), n);
     }
     if (few)
-        lai_attend_dots(a, k, n);
+        lai_attend_dots(a, k, v, n);
     else
         lai_attend_scores(a, k, v, n);
     if (a->logits.at) lai_attend_logits(a, key);
@@ -4734,7 +4748,7 @@ static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
         else
             lai_attend_sigmoid(a, r);
     if (few)
-        lai_attend_reads(a, v);
+        lai_attend_reads(a, v, n);
     else
         lai_attend_values(a, v, n);
 }
@@ -4758,13 +4772,13 @@ static void lai_attend_finish(const lai_attend *a) {
 }
 
 static void lai_run_attend(lai_attend *a) {
+    const int64_t rows = LAI_MIN(LAI_ROUND16(a->rows + 5), LAI_BLOCK_ROWS); /* whole tiles, too */
     int64_t i;
     int sinks;
     lai_attend_queries(a);
-    memset(a->O, 0, (size_t)(LAI_BLOCK_ROWS * LAI_ROUND16(a->layer->dim_v)) * sizeof *a->O);
-    if (a->rows <= LAI_FEW_ROWS) memset(a->S, 0, 16 * LAI_BLOCK_KEYS * sizeof *a->S);
-    for (i = 0; i < LAI_BLOCK_ROWS; ++i)
-        a->most[i] = LAI_LOWEST, a->sum[i] = 0.0f, a->shrink[i] = 1;
+    for (i = 0; i < a->layer->dim_v; i += 16)
+        memset(a->O + i * LAI_BLOCK_ROWS, 0, (size_t)(16 * rows) * sizeof *a->O);
+    for (i = 0; i < rows; ++i) a->most[i] = LAI_LOWEST, a->sum[i] = 0.0f, a->shrink[i] = 1.0f;
     for (sinks = 1; sinks >= 0; --sinks) {
         const int64_t last = (a->first + a->rows - 1) / a->group;
         const int64_t end = lai_attend_keys(a, last, sinks).end;
