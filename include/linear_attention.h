@@ -81,8 +81,8 @@
  *
  * q = C and k = B, both [B][T][groups][N] with q_heads = k_heads = groups; v = x [B][T][H][P];
  * log_decay = dt A and beta = dt, both [B][T][H], which la_mamba2_gates makes. The state [P][N] of
- * the peers is the layout LA_VK. The skip D and the gate z are the caller's to apply to each row of
- * the output: y += D[h] x, then y *= z / (1 + exp(-z)).
+ * the peers is the layout LA_VK. call.skip = D and call.out_gate = z finish the outputs:
+ * y_t = (S_t^T C_t + D x_t) z_t / (1 + exp(-z_t)).
  *
  * FAST WEIGHT PROGRAMMERS (LA_FWP) write the outer products of keys and values, S_t = S_{t-1} +
  * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. Features
@@ -123,6 +123,10 @@
  *                   for cosine and random features); the natural logarithm, -inf .. 0
  *     beta          width 1 ([B][S][H]) or dv ([B][S][H][dv]), after the sigmoid, usually 0 .. 2;
  *                   absent = 1
+ *     skip          D, width 1 ([H] by la_per_head) or dv: D v_t is added to each output of its
+ *                   state; absent = 0. Not for bidirectional layers
+ *     out_gate      z, [B][T][max(H, Hq)][dv]: outputs, skip included, are multiplied by
+ *                   z / (1 + exp(-z)); absent = none
  *     lengths       [B]: tokens of each sequence; rows beyond are neither read nor written
  *     offsets       [B + 1], instead: the sequences stand one after the other in one token axis of
  *                   call.tokens, sequence b being its tokens offsets[b] .. offsets[b + 1] - 1;
@@ -333,13 +337,17 @@ typedef enum la_variant {
     LA_GATED_DELTANET,
     LA_KDA,
     LA_MAMBA2,
-    LA_FWP
+    LA_FWP,
+    LA_RWKV6,
+    LA_RWKV7,
+    LA_GDN2
 } la_variant;
 
 /* The axes and switches. The fields that hold them are plain int: any value can be checked. */
 /* clang-format off */
 enum { LA_FEATURE_IDENTITY = 0, LA_FEATURE_ELU1, LA_FEATURE_COSFORMER, LA_FEATURE_FAVOR };
-enum { LA_WRITE_ADD = 0, LA_WRITE_DELTA };
+enum { LA_WRITE_ADD = 0, LA_WRITE_DELTA, LA_WRITE_DPLR };
+enum { LA_READ_AFTER = 0, LA_READ_BEFORE };    /* the token's own decay and write */
 enum { LA_GROUPED = 0, LA_TILED };             /* head map: floor(h Hk / H), or h mod Hk */
 enum { LA_KV = 0, LA_VK };                     /* state layout: [dk][dv], or [dv][dk] */
 enum { LA_EPS_ADD = 0, LA_EPS_MAX };           /* eps is added to the denominator, or bounds it */
@@ -372,6 +380,7 @@ typedef struct la_layer {
     int favor_kernel;
     float feature_eps;
     double horizon;           /* cosFormer: M */
+    int read;
 } la_layer;
 /* clang-format on */
 
@@ -412,6 +421,11 @@ typedef struct la_call {
     int64_t snapshot_count;                    /* for each sequence, la_state_floats apart */
     void *workspace;
     size_t workspace_size;
+    la_in erase;                               /* of delta rules; data null: beta's */
+    la_in bonus;                               /* of LA_READ_BEFORE; data null: 1 */
+    la_in a, b;                                /* of LA_WRITE_DPLR */
+    la_in skip;                                /* D, times v: added to out; data null: none */
+    la_in out_gate;                            /* z: out is multiplied by z / (1 + exp(-z)) */
 } la_call;
 /* clang-format on */
 
@@ -439,10 +453,11 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
  * thread, packed states. The layer is to be complete by then. */
 LA_DEF la_status la_call_init(la_call *call, const la_layer *layer, int64_t batch, int64_t tokens);
 
-/* Packed views: [B][T][H][width], [B][H][T][width], and [H], one number a head for every token. */
+/* Packed views: [B][T][H][width], [B][H][T][width]; [H] and [H][width], the same for every token. */
 LA_DEF la_in la_bthd(const float *data, int64_t tokens, int64_t heads, int64_t width);
 LA_DEF la_in la_bhtd(const float *data, int64_t tokens, int64_t heads, int64_t width);
 LA_DEF la_in la_per_head(const float *data);
+LA_DEF la_in la_per_channel(const float *data, int64_t width);
 LA_DEF la_out la_bthd_out(float *data, int64_t tokens, int64_t heads, int64_t width);
 LA_DEF la_out la_bhtd_out(float *data, int64_t tokens, int64_t heads, int64_t width);
 
@@ -530,6 +545,10 @@ LA_DEF la_status la_kda_log_decay(float *log_decay, const float *a, const float 
 LA_DEF la_status la_mamba2_gates(float *dt, float *log_decay, const float *a, const float *A_log,
                                  const float *dt_bias, float dt_min, float dt_max, int64_t rows,
                                  int64_t heads);
+
+/* RWKV's gates, of RWKV-6 and 7, from the raw w that their kernels take: log_decay[i] =
+ * -exp(w[i]). log_decay may be w. arXiv 2404.05892, 2503.14456. */
+LA_DEF la_status la_rwkv_log_decay(float *log_decay, const float *w, int64_t count);
 
 /* y = 1 / (1 + exp(-x)), for beta; y may be x. */
 LA_DEF la_status la_sigmoid(float *y, const float *x, int64_t count);
@@ -742,22 +761,25 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens);
 /* clang-format off */
 typedef struct lai_preset {
     const char *name;
-    int feature, write, normalised, decay_required;
+    int feature, write, normalised, decay_required, read;
 } lai_preset;
 
 static const lai_preset lai_presets[] = {
-    /* name            feature               write           normalised  decay required */
-    {"elu",            LA_FEATURE_ELU1,      LA_WRITE_ADD,   1, 0},
-    {"favor",          LA_FEATURE_FAVOR,     LA_WRITE_ADD,   1, 0},
-    {"cosformer",      LA_FEATURE_COSFORMER, LA_WRITE_ADD,   1, 0},
-    {"retnet",         LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 1},
-    {"lightning",      LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 1},
-    {"gla",            LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0},
-    {"deltanet",       LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
-    {"gated-deltanet", LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
-    {"kda",            LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0},
-    {"mamba2",         LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0},
-    {"fwp",            LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0},
+    /* name            feature               write           normalised  decay required  read */
+    {"elu",            LA_FEATURE_ELU1,      LA_WRITE_ADD,   1, 0, LA_READ_AFTER},
+    {"favor",          LA_FEATURE_FAVOR,     LA_WRITE_ADD,   1, 0, LA_READ_AFTER},
+    {"cosformer",      LA_FEATURE_COSFORMER, LA_WRITE_ADD,   1, 0, LA_READ_AFTER},
+    {"retnet",         LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 1, LA_READ_AFTER},
+    {"lightning",      LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 1, LA_READ_AFTER},
+    {"gla",            LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0, LA_READ_AFTER},
+    {"deltanet",       LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0, LA_READ_AFTER},
+    {"gated-deltanet", LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0, LA_READ_AFTER},
+    {"kda",            LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0, LA_READ_AFTER},
+    {"mamba2",         LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0, LA_READ_AFTER},
+    {"fwp",            LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0, LA_READ_AFTER},
+    {"rwkv6",          LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0, LA_READ_BEFORE},
+    {"rwkv7",          LA_FEATURE_IDENTITY,  LA_WRITE_DPLR,  0, 0, LA_READ_AFTER},
+    {"gdn2",           LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0, LA_READ_AFTER},
 };
 /* clang-format on */
 enum { LAI_PRESETS = sizeof lai_presets / sizeof *lai_presets };
@@ -848,6 +870,11 @@ static int64_t lai_out_heads(const la_layer *layer) {
     return LAI_MAX(layer->heads, layer->q_heads);
 }
 
+/* outer products that a token adds to the state: b e^T comes before k u^T */
+static int64_t lai_writes(const la_layer *layer) {
+    return layer->write == LA_WRITE_DPLR ? 2 : 1;
+}
+
 /* ---- checks: each answers a status and, where it is not LA_OK, names the field --------------- */
 
 typedef struct lai_check {
@@ -903,13 +930,22 @@ static void lai_check_features(lai_check *c, const la_layer *l) {
     lai_check_number(c, l->feature_eps, 0, "feature_eps");
 }
 
+/* what has numbers per key channel beside the keys, and a layer that reads first */
+static void lai_check_read(lai_check *c, const la_layer *l) {
+    const int plain = l->feature == LA_FEATURE_IDENTITY && l->write == LA_WRITE_ADD;
+    lai_fail(c, l->write == LA_WRITE_DPLR && !LAI_HAS_CHANNELS, LA_E_UNSUPPORTED, "write");
+    lai_fail(c, l->read == LA_READ_BEFORE && (!LAI_HAS_CHANNELS || !plain || l->normalised),
+             LA_E_UNSUPPORTED, "read");
+}
+
 static void lai_check_layer(lai_check *c, const la_layer *l) {
     if (lai_fail(c, !l, LA_E_NULL, "layer") ||
         lai_fail(c, l->struct_size != sizeof *l, LA_E_STRUCT, "layer.struct_size"))
         return;
     lai_check_sizes(c, l);
     lai_check_choice(c, l->feature, 4, LA_E_VARIANT, "feature");
-    lai_check_choice(c, l->write, 2, LA_E_VARIANT, "write");
+    lai_check_choice(c, l->write, 3, LA_E_VARIANT, "write");
+    lai_check_choice(c, l->read, 2, LA_E_VARIANT, "read");
     lai_check_choice(c, l->normalised, 2, LA_E_VARIANT, "normalised");
     lai_check_choice(c, l->decay_required, 2, LA_E_VALUE, "decay_required");
     lai_check_choice(c, l->bidirectional, 2, LA_E_VALUE, "bidirectional");
@@ -927,11 +963,13 @@ static void lai_check_layer(lai_check *c, const la_layer *l) {
     lai_fail(c, !LAI_HAS_FEATURES && l->feature != LA_FEATURE_IDENTITY, LA_E_UNSUPPORTED,
              "feature");
     lai_fail(c, !LAI_HAS_CHUNKS && l->bidirectional, LA_E_UNSUPPORTED, "bidirectional");
-    lai_fail(c, l->bidirectional && l->write == LA_WRITE_DELTA, LA_E_DIRECTION, "bidirectional");
+    lai_fail(c, l->bidirectional && l->write != LA_WRITE_ADD, LA_E_DIRECTION, "bidirectional");
+    lai_fail(c, l->bidirectional && l->read != LA_READ_AFTER, LA_E_DIRECTION, "bidirectional");
     lai_fail(c, l->bidirectional && !l->normalised, LA_E_DIRECTION, "bidirectional");
-    lai_fail(c, l->feature != LA_FEATURE_IDENTITY && l->write == LA_WRITE_DELTA, LA_E_UNSUPPORTED,
+    lai_fail(c, l->feature != LA_FEATURE_IDENTITY && l->write != LA_WRITE_ADD, LA_E_UNSUPPORTED,
              "feature");
-    lai_fail(c, l->normalised && l->write == LA_WRITE_DELTA, LA_E_UNSUPPORTED, "normalised");
+    lai_fail(c, l->normalised && l->write != LA_WRITE_ADD, LA_E_UNSUPPORTED, "normalised");
+    lai_check_read(c, l);
     lai_check_features(c, l);
     if (c->status != LA_OK) return;
     lai_fail(c, lai_muladd(lai_head_floats(l), l->heads, 0) > PTRDIFF_MAX / 16, LA_E_OVERFLOW,
@@ -1132,7 +1170,7 @@ static void lai_check_slots(lai_check *c, const la_call *call) {
     }
 }
 
-enum { LAI_INPUTS = 13, LAI_OUTPUTS = 4 };
+enum { LAI_INPUTS = 19, LAI_OUTPUTS = 4 };
 
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
                                const lai_range out[LAI_OUTPUTS]) {
@@ -1172,6 +1210,42 @@ static lai_range lai_check_snapshots(lai_check *c, const la_layer *layer, const 
     return lai_span(c, call->snapshots, counts, strides, floats, "snapshots");
 }
 
+/* what stands beside the keys: [B][S][H][dk], for the rules that have it */
+static void lai_check_partners(lai_check *c, const la_layer *layer, const la_call *call,
+                               lai_range in[4]) {
+    static const lai_names names[4] = {{"erase", "erase.width", "erase.type"},
+                                       {"bonus", "bonus.width", "bonus.type"},
+                                       {"a", "a.width", "a.type"},
+                                       {"b", "b.width", "b.type"}};
+    const la_in *views[4];
+    const int dplr = layer->write == LA_WRITE_DPLR;
+    int fits[4], i;
+    views[0] = &call->erase, fits[0] = LAI_HAS_CHANNELS && layer->write == LA_WRITE_DELTA;
+    views[1] = &call->bonus, fits[1] = layer->read == LA_READ_BEFORE;
+    views[2] = &call->a, fits[2] = dplr;
+    views[3] = &call->b, fits[3] = dplr;
+    for (i = 0; i < 4; ++i) {
+        lai_fail(c, views[i]->data && !fits[i], LA_E_UNSUPPORTED, names[i].view);
+        if (views[i]->data || (i >= 2 && dplr))
+            in[i] = lai_check_in(c, views[i], call->offsets ? 1 : call->batch, call->keys,
+                                 layer->heads, layer->dim_k, layer->dim_k, names[i]);
+    }
+}
+
+/* what outputs are finished with */
+static void lai_check_finish(lai_check *c, const la_layer *layer, const la_call *call,
+                             lai_range in[2]) {
+    static const lai_names names[2] = {{"skip", "skip.width", "skip.type"},
+                                       {"out_gate", "out_gate.width", "out_gate.type"}};
+    const int64_t batch = call->offsets ? 1 : call->batch, dv = layer->dim_v;
+    lai_fail(c, call->skip.data && layer->bidirectional, LA_E_UNSUPPORTED, "skip");
+    if (call->skip.data)
+        in[0] = lai_check_in(c, &call->skip, batch, call->keys, layer->heads, 1, dv, names[0]);
+    if (call->out_gate.data)
+        in[1] = lai_check_in(c, &call->out_gate, batch, call->tokens, lai_out_heads(layer), dv, dv,
+                             names[1]);
+}
+
 static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call *call,
                               lai_range in[LAI_INPUTS], lai_range out[LAI_OUTPUTS]) {
     static const lai_names names[6] = {
@@ -1202,6 +1276,8 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
     in[10] = lai_list(call->offsets, batch + 1);
     in[11] = lai_list(call->slots_in, batch);
     in[12] = lai_list(call->slots_out, batch);
+    lai_check_partners(c, layer, call, in + 13);
+    lai_check_finish(c, layer, call, in + 17);
     out[0] = lai_check_out(c, &call->out, b, call->tokens, lai_out_heads(layer), dv, names[5]);
     out[1] = lai_check_state(c, layer, batch, call->state_out, call->state_out_stride,
                              call->slots_out, "state_out", "slots_out");
@@ -1242,7 +1318,7 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
     const double x = lai_mean_size(layer);
     double limit = 4.3 * x - 66.0;
     if (kept) limit = layer->feature == LA_FEATURE_FAVOR ? 0.0 : 4.0 * x - 190.0;
-    if (layer->write == LA_WRITE_DELTA) limit = kept ? 3.2 * x - 105.0 : 2.9 * x - 31.0;
+    if (layer->write != LA_WRITE_ADD) limit = kept ? 3.2 * x - 105.0 : 2.9 * x - 31.0;
     if (wide) limit = kept ? 0.0 : 1.2 * x - 30.0;
     if (limit > 512.0) limit = 512.0; /* its workspace is everybody's */
     return (int64_t)(limit * (isa == LA_ISA_AVX512 ? 0.85 : 1.0));
@@ -1253,20 +1329,26 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
 static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
     const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
     if (layer->feature == LA_FEATURE_FAVOR) return vk ? 9 : wider ? 7 : 6; /* tiles */
-    if (layer->write == LA_WRITE_DELTA) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 7;
+    if (layer->write != LA_WRITE_ADD) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 7;
     if (layer->normalised) return vk ? 28 : wider ? 10 : 9; /* whose coefficients cost more */
     return vk ? 28 : wider ? 10 : 7;
+}
+
+/* Rules that have anything else per key channel take their gates so, too: one for all channels is
+ * that of each. */
+static int lai_by_channel(const la_layer *layer, const la_call *call) {
+    return layer->write == LA_WRITE_DPLR || layer->read == LA_READ_BEFORE || call->erase.data;
 }
 
 /* read, kept: is there a state to begin with, and to leave? */
 static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens, int read,
                            int kept) {
-    const int wide = call->log_decay.width > 1;
+    const int wide = call->log_decay.width > 1 || lai_by_channel(layer, call);
     const int isa = lai_choose_isa(call->isa);
     int64_t least = 3;
     if (call->form != LA_AUTO) return call->form;
     if (!LAI_HAS_CHUNKS) return LA_RECURRENT;
-    if (layer->write == LA_WRITE_DELTA || layer->normalised || lai_mean_size(layer) >= 64.0)
+    if (layer->write != LA_WRITE_ADD || layer->normalised || lai_mean_size(layer) >= 64.0)
         least = layer->feature == LA_FEATURE_FAVOR ? 5 : 2;
     if (!read && tokens >= (kept ? 20 : least) &&
         tokens <= lai_parallel_limit(layer, isa, kept, wide))
@@ -1289,17 +1371,20 @@ static int64_t lai_choose_chunk(const la_layer *layer, const la_call *call, int 
 static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int form) {
     const int64_t rows = LAI_ROUND16(lai_features(layer)), columns = LAI_ROUND16(layer->dim_v);
     const int64_t more = lai_queries(layer) + 1; /* query heads and the key */
-    const int64_t chunk = lai_choose_chunk(layer, call, form);
+    const int64_t partner = layer->write != LA_WRITE_ADD || layer->read == LA_READ_BEFORE;
+    const int64_t writes = lai_writes(layer), chunk = lai_choose_chunk(layer, call, form);
     int64_t floats = lai_muladd(rows, columns, 0);
     if (layer->feature == LA_FEATURE_FAVOR)
         floats = lai_muladd(LAI_ROUND16(layer->features), layer->dim_k, floats);
     if (form == LA_RECURRENT && !layer->bidirectional)
-        return lai_muladd(rows + 2, LAI_TOKENS * more + 5, floats);
+        return lai_muladd(rows + 2, LAI_TOKENS * (more + partner) + 5,
+                          lai_muladd(3, columns, floats));
     if ((form == LA_CHUNKWISE && chunk == 0) || layer->bidirectional)
-        return lai_muladd(rows + 4, LAI_RING * (4 * more + 3) + 8,
+        return lai_muladd(rows + 4, LAI_RING * (4 * more + 2 * partner + 3) + 9,
                           lai_muladd(2, columns, lai_muladd(LAI_RING, 32, floats)));
-    floats = lai_muladd(LAI_ROUND16(chunk), 2 * rows + columns + 6 * more + 1, floats);
-    return lai_muladd(rows + 2, 12 * more + 16, floats);
+    floats = lai_muladd(LAI_ROUND16(chunk * writes), 2 * rows + columns + 6 * more + 1, floats);
+    floats = lai_muladd(more * partner, columns, floats);
+    return lai_muladd(rows + 2, 12 * more + 6 * partner + 17, floats);
 }
 
 /* bytes with room to align; LA_AUTO has enough for any form that it may take; 0 = overflow */
@@ -1360,8 +1445,13 @@ typedef struct lai_rows {
 
 typedef struct lai_head {
     lai_rows q, k, v, log_decay, beta;
-    int64_t q_next;  /* from one query head of this state to the next */
-    int64_t queries; /* query heads that read this state              */
+    lai_rows factor;         /* of the keys that meet state or query: erase or bonus; or null     */
+    lai_rows skip, out_gate; /* or null */
+    int64_t gate_next;       /* from one query head's out_gate to the next one's */
+    int skip_wide;           /* a number per channel */
+    lai_rows a, b;           /* DPLR */
+    int64_t q_next;          /* from one query head of this state to the next */
+    int64_t queries;         /* query heads that read this state              */
     float *out;
     int64_t out_step, out_next;
     const float *state_in; /* S, then z and the maximum where the layer has them; or null */
@@ -1374,9 +1464,11 @@ typedef struct lai_head {
     int64_t first, columns; /* the block of value columns                                  */
     int64_t chunk;          /* 0: the pair pass                                            */
     int64_t position;       /* of the first token                                          */
-    int form, layout, delta, normalised, bidirectional;
+    int form, layout, delta, dplr, normalised, bidirectional;
+    int erases, before;        /* delta rule with a gate of its own; LA_READ_BEFORE        */
     float scale;               /* 1 for FAVOR+, where it is part of the features */
     int decay_wide, beta_wide; /* a number per channel                                     */
+    int gates_wide;            /* 0: one gate stands for those of all channels             */
     const la_layer *layer;
     const float *projection; /* of this head */
     float *work;
@@ -1389,8 +1481,9 @@ static const float lai_no_gate = 0.0f, lai_no_beta = 1.0f; /* an absent tensor's
 enum { LAI_KEEP = 0, LAI_ONCE, LAI_TWICE, LAI_ROWS, LAI_LOOK };
 
 /* How a token's gate acts on the state of the recurrent form: not at all; as x + x expm1(g); as
- * x exp(g); one way or the other for each row. */
-enum { LAI_STAY = 0, LAI_STEP, LAI_SCALE, LAI_MIXED };
+ * x exp(g); one way or the other for each row, which is also what rules do that read first, or write
+ * twice. */
+enum { LAI_STAY = 0, LAI_STEP, LAI_SCALE, LAI_MIXED, LAI_FIRST, LAI_BOTH };
 
 #define LAI_WINDOW 16.0       /* the logarithm of a scale held aside stays within +-16 */
 #define LAI_DEEP   (-80.0)    /* below it, exp of a gate as one float is denormal, or 0 too early */
@@ -1730,6 +1823,8 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_delta_once        LAI_NAME(delta_once)
 #define lai_delta_twice       LAI_NAME(delta_twice)
 #define lai_delta_rows        LAI_NAME(delta_rows)
+#define lai_dplr_keep         LAI_NAME(dplr_keep)
+#define lai_dplr_rows         LAI_NAME(dplr_rows)
 #define lai_look              LAI_NAME(look)
 #define lai_pair_passes       LAI_NAME(pair_passes)
 #define lai_largest           LAI_NAME(largest)
@@ -1752,10 +1847,12 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_map_row           LAI_NAME(map_row)
 #define lai_map_rows          LAI_NAME(map_rows)
 #define lai_map               LAI_NAME(map)
+#define lai_map_partners      LAI_NAME(map_partners)
 #define lai_left_out          LAI_NAME(left_out)
 #define lai_first_maximum     LAI_NAME(first_maximum)
 #define lai_begin_stream      LAI_NAME(begin_stream)
 #define lai_shift             LAI_NAME(shift)
+#define lai_gates16           LAI_NAME(gates16)
 #define lai_load_z            LAI_NAME(load_z)
 #define lai_store_z           LAI_NAME(store_z)
 #define lai_panel             LAI_NAME(panel)
@@ -1763,6 +1860,8 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_store_panels      LAI_NAME(store_panels)
 #define lai_value             LAI_NAME(value)
 #define lai_times_beta        LAI_NAME(times_beta)
+#define lai_finish            LAI_NAME(finish)
+#define lai_written           LAI_NAME(written)
 #define lai_output            LAI_NAME(output)
 #define lai_pair_info         LAI_NAME(pair_info)
 #define lai_pair_query        LAI_NAME(pair_query)
@@ -1779,16 +1878,20 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_rows_leave        LAI_NAME(rows_leave)
 #define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
 #define lai_pair_wide         LAI_NAME(pair_wide)
+#define lai_pair_dplr         LAI_NAME(pair_dplr)
+#define lai_first_predictor   LAI_NAME(first_predictor)
 #define lai_no_decays         LAI_NAME(no_decays)
 #define lai_stage_pairs       LAI_NAME(stage_pairs)
 #define lai_prepare_pair      LAI_NAME(prepare_pair)
 #define lai_pair_view         LAI_NAME(pair_view)
 #define lai_view_pair         LAI_NAME(view_pair)
-#define lai_prefetch_two      LAI_NAME(prefetch_two)
+#define lai_prefetch_rows     LAI_NAME(prefetch_rows)
 #define lai_pair_prefetch     LAI_NAME(pair_prefetch)
+#define lai_pair_beta         LAI_NAME(pair_beta)
 #define lai_pair_error        LAI_NAME(pair_error)
 #define lai_pair_output       LAI_NAME(pair_output)
 #define lai_pair_panel        LAI_NAME(pair_panel)
+#define lai_dplr_panel        LAI_NAME(dplr_panel)
 #define lai_pair_block        LAI_NAME(pair_block)
 #define lai_settle_pairs      LAI_NAME(settle_pairs)
 #define lai_layout_pairs      LAI_NAME(layout_pairs)
@@ -1800,6 +1903,7 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_run_bidirectional LAI_NAME(run_bidirectional)
 #define lai_gate_rows         LAI_NAME(gate_rows)
 #define lai_store_gate        LAI_NAME(store_gate)
+#define lai_any_deep          LAI_NAME(any_deep)
 #define lai_gates             LAI_NAME(gates)
 #define lai_decay_as          LAI_NAME(decay_as)
 #define lai_decay_row         LAI_NAME(decay_row)
@@ -1823,15 +1927,26 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_rows_scale        LAI_NAME(rows_scale)
 #define lai_columns_mixed     LAI_NAME(columns_mixed)
 #define lai_rows_mixed        LAI_NAME(rows_mixed)
+#define lai_rows_both         LAI_NAME(rows_both)
+#define lai_columns_both      LAI_NAME(columns_both)
+#define lai_rows_first        LAI_NAME(rows_first)
+#define lai_columns_first     LAI_NAME(columns_first)
 #define lai_columns_passes    LAI_NAME(columns_passes)
 #define lai_rows_passes       LAI_NAME(rows_passes)
-#define lai_token_block       LAI_NAME(token_block)
+#define lai_token_rows_block  LAI_NAME(token_rows_block)
+#define lai_query_rows        LAI_NAME(query_rows)
+#define lai_read_columns      LAI_NAME(read_columns)
+#define lai_token_output      LAI_NAME(token_output)
+#define lai_prefetch_fours    LAI_NAME(prefetch_fours)
+#define lai_columns_output    LAI_NAME(columns_output)
+#define lai_query_columns     LAI_NAME(query_columns)
 #define lai_token_kv          LAI_NAME(token_kv)
 #define lai_read_rows         LAI_NAME(read_rows)
 #define lai_token_vk          LAI_NAME(token_vk)
 #define lai_state_block       LAI_NAME(state_block)
+#define lai_sweep_block       LAI_NAME(sweep_block)
+#define lai_sweep             LAI_NAME(sweep)
 #define lai_begin_state       LAI_NAME(begin_state)
-#define lai_sweep_state       LAI_NAME(sweep_state)
 #define lai_token_factors     LAI_NAME(token_factors)
 #define lai_tokens            LAI_NAME(tokens)
 #define lai_begin_tokens      LAI_NAME(begin_tokens)
@@ -1843,6 +1958,8 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_tile              LAI_NAME(tile)
 #define lai_score_row         LAI_NAME(score_row)
 #define lai_stream_row        LAI_NAME(stream_row)
+#define lai_is_early          LAI_NAME(is_early)
+#define lai_read_first        LAI_NAME(read_first)
 #define lai_decay_chunk       LAI_NAME(decay_chunk)
 #define lai_open_chunk        LAI_NAME(open_chunk)
 #define lai_chunk_gate        LAI_NAME(chunk_gate)
@@ -1854,6 +1971,7 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_append_keys       LAI_NAME(append_keys)
 #define lai_narrow_scores     LAI_NAME(narrow_scores)
 #define lai_step_keys         LAI_NAME(step_keys)
+#define lai_step_all          LAI_NAME(step_all)
 #define lai_wide_scores       LAI_NAME(wide_scores)
 #define lai_tile_factors      LAI_NAME(tile_factors)
 #define lai_tile_read         LAI_NAME(tile_read)
@@ -1885,6 +2003,7 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define LAI_WHOLE      12582912.0f /* 1.5 * 2^23: see lai_exponent */
 #define LAI_ADD_SETS   2           /* of sums of the pair pass: see lai_pair */
 #define LAI_DELTA_SETS 1
+#define LAI_DPLR_SETS  2
 #define LAI_LARGE      LAI_INLINE /* what the scalar pass needs many instructions for */
 #define LAI_ROWS4      LAI_UNROLL4
 typedef __m256 lai_r;
@@ -1918,7 +2037,28 @@ LAI_INLINE __m256i lai_lanes(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
 #define LAI_R_LOAD_N(p, n)     _mm256_maskload_ps(p, lai_lanes(n))
-#define LAI_R_STORE_N(p, x, n) _mm256_maskstore_ps(p, lai_lanes(n), x)
+#define LAI_R_STORE_N(p, x, n) lai_r_store_n(p, x, n)
+
+/* in parts: a masked store takes a Zen 4 more than ten cycles */
+LAI_INLINE void lai_r_store_n(float *p, lai_r x, int64_t n) {
+    __m128 part = _mm256_castps256_ps128(x);
+    if (n >= 8) {
+        _mm256_storeu_ps(p, x);
+        return;
+    }
+    if (n <= 0) return;
+    if (n & 4) {
+        _mm_storeu_ps(p, part);
+        part = _mm256_extractf128_ps(x, 1);
+        p += 4;
+    }
+    if (n & 2) {
+        _mm_storel_pi((__m64 *)(void *)p, part);
+        part = _mm_movehl_ps(part, part);
+        p += 2;
+    }
+    if (n & 1) _mm_store_ss(p, part);
+}
 
 LAI_INLINE lai_r lai_r_times_pow2(lai_r x, lai_r n) {
     const __m256i power = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
@@ -1936,6 +2076,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_WHOLE          12582912.0f
 #define LAI_ADD_SETS       4
 #define LAI_DELTA_SETS     2
+#define LAI_DPLR_SETS      4
 #define LAI_LARGE          LAI_INLINE
 #define LAI_ROWS4          LAI_UNROLL4
 typedef __m512 lai_r;
@@ -2000,6 +2141,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_WHOLE              12582912.0f
 #define LAI_ADD_SETS           1
 #define LAI_DELTA_SETS         1
+#define LAI_DPLR_SETS          1
 #define LAI_LARGE              LAI_INLINE
 #define LAI_ROWS4              LAI_UNROLL4
 typedef float32x4_t lai_r;
@@ -2058,6 +2200,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_FENCE_SUM(x) ((void)0)
 #define LAI_ADD_SETS     1
 #define LAI_DELTA_SETS   1
+#define LAI_DPLR_SETS    1
 #define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
 #define LAI_ROWS4        LAI_LOOP4
 #if LAI_HAS_VECTORS
@@ -2527,23 +2670,28 @@ LAI_INLINE float lai_dot(const float *x, const float *y, int64_t n) {
  *     R  [n/8][2][8]  reads the NEW state:    r_c, r_d, what the delta rule of the NEXT pair
  *                     predicts
  *
+ * DPLR has ONE token a visit, that writes b and k, e and u being u_a and u_b, and reads the NEW
+ * state: its output, and the e of the next token. Q is not read then.
+ *
  * rescale: what rho is, see the constants. Every vector of the state is loaded and stored once
- * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, which is all the
- * arithmetic there is. Eight rows a turn: with two, the loop itself took a fifth of the
+ * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, 4 for one token of DPLR,
+ * which is all the arithmetic there is. Eight rows a turn: with two, the loop itself took a fifth of the
  * instructions. */
 typedef struct lai_pass {
     const float *Q, *K, *R, *rho;
 } lai_pass;
 
 LAI_INLINE void lai_pair_row(float *S, const float *Q, const float *K, const float *R,
-                             const float *rho, int rescale, int delta, const lai_v u[2], lai_v o[2],
+                             const float *rho, int rescale, int write, const lai_v u[2], lai_v o[2],
                              lai_v r[2]) {
     lai_v x = lai_load(S);
     LAI_FENCE(x);
-    o[0] = lai_fma1(Q[0], x, o[0]);
-    o[1] = lai_fma1(Q[8], x, o[1]);
-    LAI_FENCE_SUM(o[0]);
-    LAI_FENCE_SUM(o[1]);
+    if (write != LA_WRITE_DPLR) {
+        o[0] = lai_fma1(Q[0], x, o[0]);
+        o[1] = lai_fma1(Q[8], x, o[1]);
+        LAI_FENCE_SUM(o[0]);
+        LAI_FENCE_SUM(o[1]);
+    }
     if (rescale == LAI_LOOK) return;
     if (rescale != LAI_KEEP) x = lai_mul(x, lai_set(rho[0]));
     if (rescale == LAI_TWICE) x = lai_mul(x, lai_set(rho[1]));
@@ -2551,7 +2699,7 @@ LAI_INLINE void lai_pair_row(float *S, const float *Q, const float *K, const flo
     LAI_FENCE_SUM(x);
     x = lai_fma1(K[8], u[1], x);
     lai_store(S, x);
-    if (delta) {
+    if (write != LA_WRITE_ADD) {
         r[0] = lai_fma1(R[0], x, r[0]);
         r[1] = lai_fma1(R[8], x, r[1]);
         LAI_FENCE_SUM(r[0]);
@@ -2567,17 +2715,18 @@ LAI_INLINE lai_v lai_sum_sets(lai_v a, lai_v b, lai_v c, lai_v d, int sets) {
 /* The sums of several rows are kept apart, as many as it takes to keep the multiply-add units busy
  * and as registers allow. */
 LAI_INLINE void lai_pair(float *S, int64_t n, const lai_pass *pass, const lai_v u[2], lai_v sum[2],
-                         lai_v predicted[2], int rescale, int delta) {
+                         lai_v predicted[2], int rescale, int write) {
     const lai_v zero = lai_zero();
-    const int sets = delta ? LAI_DELTA_SETS : LAI_ADD_SETS;
+    const int sets = write == LA_WRITE_ADD ? LAI_ADD_SETS : LAI_DELTA_SETS;
+    const int r_sets = write == LA_WRITE_DPLR ? LAI_DPLR_SETS : LAI_DELTA_SETS;
     const int64_t next = rescale == LAI_ROWS; /* a rho for every row */
     const float *Q = pass->Q, *K = pass->K, *R = pass->R, *rho = pass->rho;
     lai_v o[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
-    lai_v r[2][2] = {{zero, zero}, {zero, zero}};
+    lai_v r[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
     int64_t i, j;
 #define LAI_ROW(j)                                                                                 \
-    lai_pair_row(S + 16 * (j), Q + (j), K + (j), R + (j), rho + (j)*next, rescale, delta, u,       \
-                 o[(j) % sets], r[(j) % LAI_DELTA_SETS])
+    lai_pair_row(S + 16 * (j), Q + (j), K + (j), R + (j), rho + (j)*next, rescale, write, u,       \
+                 o[(j) % sets], r[(j) % r_sets])
     for (i = 0; i < n; i += 8, S += 128, Q += 16, K += 16, R += 16, rho += 8 * next) {
         LAI_ROWS4(j, 0, LAI_ROW);
         LAI_ROWS4(j, 4, LAI_ROW);
@@ -2585,8 +2734,9 @@ LAI_INLINE void lai_pair(float *S, int64_t n, const lai_pass *pass, const lai_v 
 #undef LAI_ROW
     sum[0] = lai_sum_sets(o[0][0], o[1][0], o[2][0], o[3][0], sets);
     sum[1] = lai_sum_sets(o[0][1], o[1][1], o[2][1], o[3][1], sets);
-    if (delta) predicted[0] = lai_sum_sets(r[0][0], r[1][0], zero, zero, LAI_DELTA_SETS);
-    if (delta) predicted[1] = lai_sum_sets(r[0][1], r[1][1], zero, zero, LAI_DELTA_SETS);
+    if (write == LA_WRITE_ADD) return;
+    predicted[0] = lai_sum_sets(r[0][0], r[1][0], r[2][0], r[3][0], r_sets);
+    predicted[1] = lai_sum_sets(r[0][1], r[1][1], r[2][1], r[3][1], r_sets);
 }
 
 /* o = sum of Q_i S_i, [2][16], and nothing written */
@@ -2595,7 +2745,7 @@ LAI_NOINLINE void lai_look(float *S, int64_t n, const float *Q, float *o) {
     lai_v sum[2] = {none[0], none[0]};
     lai_pass pass;
     pass.Q = pass.K = pass.R = pass.rho = Q;
-    lai_pair(S, n, &pass, none, sum, sum, LAI_LOOK, 0);
+    lai_pair(S, n, &pass, none, sum, sum, LAI_LOOK, LA_WRITE_ADD);
     lai_store(o, sum[0]);
     lai_store(o + 16, sum[1]);
 }
@@ -2655,9 +2805,10 @@ static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
 }
 
 /* Features of a block of tokens, and for FAVOR+ the running maximum that its keys are relative to
- * and the maximum of each query. */
+ * and the maximum of each query. What meets the state or the query in the key's place is p: erase k,
+ * bonus k, or a of DPLR; else the key. */
 typedef struct lai_mapped {
-    lai_rows k, q;
+    lai_rows k, q, p;
     int64_t q_next;
     float *k_max, *q_max; /* [count], [queries][count] */
     int64_t count;
@@ -2812,8 +2963,8 @@ static void lai_favor_exp(const lai_head *h, const lai_stream *s, float *y, cons
 }
 
 /* floats of scratch for `count` tokens */
-static int64_t lai_scratch_floats(int64_t rows, int64_t queries, int64_t count) {
-    return (queries + 1) * count * (rows + 1);
+static int64_t lai_scratch_floats(const lai_head *h, int64_t rows, int64_t count) {
+    return (h->queries + 1) * count * (rows + 1) + (h->factor.at ? count * rows : 0);
 }
 
 /* the features of one row x at y, which for FAVOR+ has its projections; key: of a key, whose gate
@@ -2864,6 +3015,24 @@ static void lai_map_rows(const lai_head *h, lai_stream *s, int64_t t, int64_t co
     }
 }
 
+/* p of `count` tokens from t on, at `to` where it is a product */
+static void lai_map_partners(const lai_head *h, int64_t t, int64_t count, float *to,
+                             lai_mapped *y) {
+    const int64_t rows = LAI_ROUND16(h->features), n = h->features;
+    int64_t i, j;
+    y->p = h->dplr ? h->a : y->k;
+    if (h->dplr) y->p.at += t * h->a.step;
+    if (!h->factor.at) return;
+    for (i = 0; i < count; ++i) {
+        const float *x = h->factor.at + (t + i) * h->factor.step, *k = y->k.at + i * y->k.step;
+        for (j = 0; j < n; j += 16)
+            lai_store(to + i * rows + j,
+                      lai_mul(lai_load_n(x + j, n - j), lai_load_n(k + j, n - j)));
+    }
+    y->p.at = to;
+    y->p.step = rows;
+}
+
 /* Features of `count` tokens from t on, of the keys, the queries or both. The identity is the
  * input itself; anything else goes to scratch: maxima first, then a row for each of lai_input's. */
 LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t count, int keys,
@@ -2880,7 +3049,10 @@ LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t c
     y->count = count;
     y->k_max = s->scratch;
     y->q_max = s->scratch + count;
-    if (!lai_maps(h->layer)) return;
+    if (!lai_maps(h->layer)) {
+        if (keys) lai_map_partners(h, t, count, at, y);
+        return;
+    }
     if (LAI_HAS_FEATURES && s->panels && total > 0)
         lai_project(h, y, own, total, s->panels, at, rows);
     if (keys) lai_map_rows(h, s, t, count, y->k, 1, at, y->k_max);
@@ -2890,6 +3062,7 @@ LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t c
     }
     if (keys) y->k.at = at;
     if (keys) y->k.step = rows;
+    if (keys) lai_map_partners(h, t, count, at + total * rows, y);
     if (queries) {
         y->q.at = at + own * rows;
         y->q.step = rows;
@@ -2929,6 +3102,12 @@ static void lai_begin_stream(const lai_head *h, lai_stream *s, float *scratch, f
  */
 static double lai_shift(const lai_head *h, float before, float now) {
     return lai_has_maximum(h->layer) && before != now ? (double)before - (double)now : 0.0;
+}
+
+/* the gates of 16 rows from i on; rows that do not exist may have any */
+LAI_INLINE lai_v lai_gates16(const lai_head *h, int64_t t, int64_t i) {
+    const float *at = h->log_decay.at + t * h->log_decay.step;
+    return h->gates_wide ? lai_load_n(at + i, h->features - i) : lai_set(*at);
 }
 
 static void lai_load_z(const lai_head *h, float *z) {
@@ -2987,8 +3166,42 @@ LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, i
                                 int64_t cols) {
     return lai_mul(x, h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta));
 }
+/* what a token writes, with what the state predicts where that counts: beta v, beta (v - r), or with
+ * an erase gate, which is beta's part in r, beta v - r */
+LAI_INLINE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *beta, int64_t column,
+                             int64_t cols) {
+    if (h->delta && !h->erases) v = lai_sub(v, r);
+    v = lai_times_beta(h, v, beta, column, cols);
+    return h->erases ? lai_sub(v, r) : v;
+}
 LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_t column) {
     return h->out + query * h->out_next + t * h->out_step + column;
+}
+
+/* what is left to do for the outputs of `count` tokens from t on, columns column .. stop - 1 of the
+ * block: (o + skip v) z / (1 + exp(-z)) */
+static void lai_finish(const lai_head *h, int64_t t, int64_t count, int64_t column, int64_t stop) {
+    int64_t i, m, c;
+    if (!h->skip.at && !h->out_gate.at) return;
+    for (i = t; i < t + count; ++i)
+        for (m = 0; m < h->queries; ++m)
+            for (c = h->first + column; c < h->first + stop; c += 16) {
+                const int64_t left = h->first + stop - c;
+                float *out = lai_output(h, m, i, c);
+                lai_v o = lai_load_n(out, left);
+                if (h->skip.at) {
+                    const float *D = h->skip.at + i * h->skip.step;
+                    o = lai_fma(h->skip_wide ? lai_load_n(D + c, left) : lai_set(*D),
+                                lai_value(h, i, c, left), o);
+                }
+                if (h->out_gate.at) {
+                    const float *at = h->out_gate.at + m * h->gate_next + i * h->out_gate.step + c;
+                    const lai_v z = lai_load_n(at, left);
+                    const lai_v e = lai_exp(lai_sub(lai_zero(), z), NULL);
+                    o = lai_mul(o, lai_div(z, lai_add(lai_set(1.0f), e)));
+                }
+                lai_store_n(out, o, left);
+            }
 }
 
 /* ---- chunkwise, chunk 0: the pair pass ----------------------------------------------------------
@@ -3026,12 +3239,14 @@ typedef struct lai_pairs {
     float *panels, *K, *Q, *R, *rho, *predicted, *zeros, *z;
     float *room;       /* where R is not needed: arguments and results of exp */
     float *sum, *rest; /* ln G of decay per channel: [rows] each */
+    float *held;       /* G itself, [rows], where queries read before the decay */
     lai_pair_info *info;
     lai_pair_query *query;
     lai_stream stream;
     lai_mapped staged; /* features of the pairs `first` .. `end` - 1 */
     int64_t first, end;
     int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
+    int64_t tokens;                           /* of a pair: 2, of DPLR 1 */
     int64_t ahead; /* tokens from a pair to the one whose k and q are prefetched with it */
     int gated;
     double log_scale; /* ln G of one decay for all rows */
@@ -3081,7 +3296,7 @@ LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_map
 
 /* the rows of one pair; a missing second token is zeros */
 typedef struct lai_pair_rows {
-    const float *ka, *kb, *qa, *qb;
+    const float *ka, *kb, *qa, *qb, *pa, *pb;
     int64_t qa_next, qb_next;
 } lai_pair_rows;
 
@@ -3183,19 +3398,17 @@ LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
     return t;
 }
 
-/* does the running sum of some channel's gates leave the window within the pair? */
-static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t p) {
-    const float *at = h->log_decay.at + 2 * p * h->log_decay.step;
-    const int64_t n = h->features, both = 2 * p + 1 < h->keys;
+/* does the running sum of some channel's gates leave the window at token t, or at the next one, if
+ * there are both? */
+static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t t, int both) {
     const lai_v never = lai_set(LAI_NEVER);
     lai_v most = lai_zero();
     int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const lai_v a = lai_add(lai_load(c->sum + i), lai_max(never, lai_load_n(at + i, n - i)));
+    for (i = 0; i < h->features; i += 16) {
+        const lai_v a = lai_add(lai_load(c->sum + i), lai_max(never, lai_gates16(h, t, i)));
         most = lai_max(lai_mul(a, a), most); /* NaN does not count */
         if (both) {
-            const lai_v b =
-                lai_add(a, lai_max(never, lai_load_n(at + h->log_decay.step + i, n - i)));
+            const lai_v b = lai_add(a, lai_max(never, lai_gates16(h, t + 1, i)));
             most = lai_max(lai_mul(b, b), most);
         }
     }
@@ -3208,20 +3421,19 @@ static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t p) {
  * roundings, but the next pair starts from the sum. */
 static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const lai_pair_rows *x,
                                float *room) {
-    const int64_t slot = LAI_SLOT(p), n = h->features, both = 2 * p + 1 < h->keys;
-    const float *at = h->log_decay.at + 2 * p * h->log_decay.step;
+    const int64_t slot = LAI_SLOT(p), n = h->features, t = 2 * p;
+    const int both = t + 1 < h->keys;
     const lai_v never = lai_set(LAI_NEVER), zero = lai_zero(), one = lai_set(1.0f);
     float *K = c->K + slot * 2 * c->rows, *R = c->R + slot * 2 * c->rows,
           *rho = c->rho + slot * c->rows;
-    const int keep = !lai_rows_leave(h, c, p);
+    const int keep = !lai_rows_leave(h, c, t, both);
     lai_v kk = zero;
     int64_t i;
     c->info[LAI_STAGE(p)].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
         const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
-        const lai_v ga = lai_max(never, lai_load_n(at + i, n - i));
-        const lai_v gb =
-            both ? lai_max(never, lai_load_n(at + h->log_decay.step + i, n - i)) : zero;
+        const lai_v ga = lai_max(never, lai_gates16(h, t, i));
+        const lai_v gb = both ? lai_max(never, lai_gates16(h, t + 1, i)) : zero;
         lai_v rest = lai_load(c->rest + i);
         const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), ga, &rest);
         const lai_v A = lai_exp(sum, &rest), B = lai_exp(gb, NULL), AB = lai_mul(A, B);
@@ -3236,8 +3448,9 @@ static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const
         lai_store(room + c->rows + i, AB);
         lai_store(room + 2 * c->rows + i, ka_late);
         if (h->delta) {
-            lai_store_eights(R + 2 * i, lai_mul(ka, A), lai_mul(kb, AB));
-            kk = lai_fma(kb, ka_late, kk);
+            const lai_v pa = lai_load_n(x->pa + i, n - i), pb = lai_load_n(x->pb + i, n - i);
+            lai_store_eights(R + 2 * i, lai_mul(pa, A), lai_mul(pb, AB));
+            kk = lai_fma(pb, ka_late, kk);
         }
         if (h->normalised)
             lai_store(room + 3 * c->rows + i,
@@ -3250,6 +3463,10 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
                                 int64_t at, const lai_pair_rows *x, float *room) {
     const int64_t slot = LAI_SLOT(p), n = h->features;
     lai_pair_info *info = c->info + LAI_STAGE(p);
+    const float *A = room, *AB = room + c->rows, *ka_late = room + 2 * c->rows;
+    const float *seen_a = h->before ? c->held : A, *seen_b = h->before ? A : AB;
+    const float *own_a = h->before ? x->pa : x->ka, *own_b = h->before ? x->pb : x->kb;
+    const float *past = h->before ? x->ka : ka_late; /* of a, as b's query sees it */
     float s[4];
     int64_t m, i;
     info->read[0] = info->read[1] = info->late[0] = info->late[1] = 1.0f;
@@ -3262,12 +3479,12 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
         lai_pair_dots dots;
         for (i = 0; i < n; i += 16) {
             const lai_v va = lai_load_n(qa + i, n - i), vb = lai_load_n(qb + i, n - i);
-            const lai_v ra = lai_mul(va, lai_load(room + i));
-            const lai_v rb = lai_mul(vb, lai_load(room + c->rows + i));
+            const lai_v ra = lai_mul(va, lai_load(seen_a + i));
+            const lai_v rb = lai_mul(vb, lai_load(seen_b + i));
             lai_store_eights(Q + 2 * i, ra, rb);
-            aa = lai_fma(va, lai_load_n(x->ka + i, n - i), aa);
-            ba = lai_fma(vb, lai_load(room + 2 * c->rows + i), ba);
-            bb = lai_fma(vb, lai_load_n(x->kb + i, n - i), bb);
+            aa = lai_fma(va, lai_load_n(own_a + i, n - i), aa);
+            ba = lai_fma(vb, lai_load_n(past + i, n - i), ba);
+            bb = lai_fma(vb, lai_load_n(own_b + i, n - i), bb);
             if (h->normalised) {
                 za = lai_fma(ra, lai_load(c->z + i), za);
                 zb = lai_fma(rb, lai_load(c->z + i), zb);
@@ -3280,7 +3497,52 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
     }
     for (i = 0; h->normalised && i < n; i += 16)
         lai_store(c->z + i, lai_load(room + 3 * c->rows + i));
+    for (i = 0; h->before && i < n; i += 16)
+        lai_store(c->held + i, info->rescale == LAI_KEEP ? lai_load(AB + i) : lai_set(1.0f));
 }
+
+/* One token of DPLR: b and k over G, and times G what reads the state after it, two rows a visit:
+ * the first query with the a of the next token, then the other queries. */
+LAI_NOINLINE void lai_pair_dplr(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t t,
+                                float *G) {
+    const int64_t slot = LAI_SLOT(t), n = h->features, i0 = t - c->first;
+    const float *k = y->k.at + i0 * y->k.step, *b = h->b.at + t * h->b.step;
+    const float *q = c->queries > 0 ? y->q.at + i0 * y->q.step : c->zeros;
+    const int keep = !lai_rows_leave(h, c, t, 0);
+    const lai_v one = lai_set(1.0f);
+    float *K = c->K + slot * 2 * c->rows, *Q = c->Q + slot * c->queries * 2 * c->rows;
+    int64_t i, m;
+    c->info[LAI_STAGE(t)].rescale = keep ? LAI_KEEP : LAI_ROWS;
+    for (i = 0; i < n; i += 16) {
+        lai_v rest = lai_load(c->rest + i),
+              gate = lai_max(lai_set(LAI_NEVER), lai_gates16(h, t, i));
+        const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), gate, &rest);
+        const lai_v now = lai_exp(sum, &rest), inverse = keep ? lai_div(one, now) : one;
+        lai_store_eights(K + 2 * i, lai_mul(lai_load_n(b + i, n - i), inverse),
+                         lai_mul(lai_load_n(k + i, n - i), inverse));
+        lai_store(c->sum + i, keep ? sum : lai_zero());
+        lai_store(c->rest + i, keep ? rest : lai_zero());
+        lai_store(c->rho + slot * c->rows + i, now);
+        lai_store(G + i, keep ? now : one);
+    }
+    for (m = 0; m <= c->queries / 2; ++m, Q += 2 * c->rows) {
+        const float *first = m == 0 ? q : q + (2 * m - 1) * y->q_next, *second = c->zeros;
+        if (m == 0 && t + 1 < h->keys) second = h->a.at + (t + 1) * h->a.step;
+        if (m > 0 && 2 * m < c->queries) second = q + 2 * m * y->q_next;
+        for (i = 0; i < n; i += 16)
+            lai_store_eights(Q + 2 * i, lai_mul(lai_load_n(first + i, n - i), lai_load(G + i)),
+                             lai_mul(lai_load_n(second + i, n - i), lai_load(G + i)));
+    }
+}
+
+/* what the first token of DPLR predicts by, where a pair's coefficients would be */
+static void lai_first_predictor(const lai_head *h, float *R) {
+    const int64_t n = h->features;
+    int64_t i;
+    for (i = 0; i < n; i += 16)
+        lai_store_eights(R + 2 * i, lai_load_n(h->a.at + i, n - i), lai_zero());
+}
+
 
 /* no decay at all: what lai_pair_decays would find, for all pairs */
 static void lai_no_decays(lai_pairs *c) {
@@ -3294,12 +3556,12 @@ static void lai_no_decays(lai_pairs *c) {
 /* Pairs are prepared in two steps: features and decays for many at once, which their exponentials
  * and projections need to be fast; */
 static void lai_stage_pairs(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
-    const int64_t count = LAI_MIN(2 * end, h->keys) - 2 * first;
+    const int64_t t = c->tokens * first, count = LAI_MIN(c->tokens * end, h->keys) - t;
     const float before = c->stream.maximum;
     c->first = first;
     c->end = end;
     if (first == end) return;
-    lai_map(h, &c->stream, 2 * first, count, 1, c->queries > 0, &c->staged);
+    lai_map(h, &c->stream, t, count, 1, c->queries > 0, &c->staged);
     if (!h->decay_wide && c->gated) lai_pair_decays(h, c, &c->staged, before, first, end);
 }
 
@@ -3309,12 +3571,18 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
     const int64_t i = 2 * (p - c->first);
     const int both = i + 1 < y->count;
     lai_pair_rows x;
+    if (LAI_HAS_CHANNELS && h->dplr) {
+        lai_pair_dplr(h, c, y, p, c->zeros + c->rows);
+        return;
+    }
     x.ka = y->k.at + i * y->k.step;
     x.kb = both ? x.ka + y->k.step : c->zeros;
     x.qa = c->queries > 0 ? y->q.at + i * y->q.step : c->zeros;
     x.qb = c->queries > 0 && both ? x.qa + y->q.step : c->zeros;
     x.qa_next = y->q_next;
     x.qb_next = both ? y->q_next : 0;
+    x.pa = y->p.at + i * y->p.step;
+    x.pb = both ? x.pa + y->p.step : c->zeros;
     if (LAI_HAS_CHANNELS && h->decay_wide)
         lai_pair_wide(h, c, y, p, i, &x, c->zeros + c->rows);
     else
@@ -3329,56 +3597,70 @@ typedef struct lai_pair_view {
     const lai_pair_info *info;
     const lai_pair_query *query;
     lai_pass pass;
-    const float *v, *beta, *v_soon, *out_soon, *k_later, *q_later, *g_later; /* of token a */
+    const float *v, *beta, *v_soon, *out_soon; /* of token a */
+    const float *k_later, *q_later, *g_later, *a_later, *b_later, *factor_later;
     float *out;
     int both; /* 0: there is no token b, at an odd end */
 } lai_pair_view;
 
 static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
-    const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot, t = 2 * p;
-    const int64_t left = LAI_MAX(h->keys - 2 - t, 0), soon = t + LAI_MIN(LAI_SOON, left),
-                  later = t + LAI_MIN(c->ahead, left);
+    const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot;
+    const int64_t t = c->tokens * p, left = LAI_MAX(h->keys - c->tokens - t, 0);
+    const int64_t soon = t + LAI_MIN(LAI_SOON, left), later = t + LAI_MIN(c->ahead, left);
     x->info = c->info + LAI_STAGE(p);
     x->query = c->query + slot * c->queries;
     x->pass.K = c->K + slot * 2 * c->rows;
     x->pass.R = c->R + next * 2 * c->rows;
     x->pass.Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->pass.K;
+    if (h->dplr) x->pass.R = x->pass.Q;
     x->pass.rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
     x->both = t + 1 < h->keys;
     x->v = h->v.at + t * h->v.step + h->first;
     x->beta = h->beta.at + t * h->beta.step + (h->beta_wide ? h->first : 0);
     x->v_soon = h->v.at + soon * h->v.step + h->first;
     x->k_later = h->k.at + later * h->k.step;
-    x->g_later = h->decay_wide ? h->log_decay.at + later * h->log_decay.step : NULL;
+    x->g_later = h->gates_wide ? h->log_decay.at + later * h->log_decay.step : NULL;
+    x->factor_later = h->factor.step ? h->factor.at + later * h->factor.step : NULL;
+    x->a_later = h->dplr ? h->a.at + later * h->a.step : NULL;
+    x->b_later = h->dplr ? h->b.at + later * h->b.step : NULL;
     if (c->queries == 0) return;
     x->q_later = h->q.at + later * h->q.step;
     x->out = lai_output(h, 0, t, h->first);
     x->out_soon = lai_output(h, 0, soon, h->first);
 }
 
-/* a line of each of the rows of two tokens */
-LAI_INLINE void lai_prefetch_two(const float *row, int64_t step) {
+/* a line of the rows of `tokens` tokens, 1 or 2 */
+LAI_INLINE void lai_prefetch_rows(const float *row, int64_t step, int tokens) {
     LAI_PREFETCH_L2(row);
-    LAI_PREFETCH_L2(row + step);
+    if (tokens == 2) LAI_PREFETCH_L2(row + step);
 }
 
 LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                  int64_t column) {
-    lai_prefetch_two(x->v_soon + column, h->v.step);
-    if (c->queries > 0) lai_prefetch_two(x->out_soon + column, h->out_step);
+                                  int64_t column, int tokens) {
+    lai_prefetch_rows(x->v_soon + column, h->v.step, tokens);
+    if (c->queries > 0) lai_prefetch_rows(x->out_soon + column, h->out_step, tokens);
     for (; column < h->dim_k; column += h->columns) {
-        lai_prefetch_two(x->k_later + column, h->k.step);
-        if (c->queries > 0) lai_prefetch_two(x->q_later + column, h->q.step);
-        if (h->decay_wide) lai_prefetch_two(x->g_later + column, h->log_decay.step);
+        lai_prefetch_rows(x->k_later + column, h->k.step, tokens);
+        if (c->queries > 0) lai_prefetch_rows(x->q_later + column, h->q.step, tokens);
+        if (x->g_later) lai_prefetch_rows(x->g_later + column, h->log_decay.step, tokens);
+        if (x->factor_later) lai_prefetch_rows(x->factor_later + column, h->factor.step, tokens);
+        if (tokens == 2) continue;
+        lai_prefetch_rows(x->a_later + column, h->a.step, tokens);
+        lai_prefetch_rows(x->b_later + column, h->b.step, tokens);
     }
+}
+
+LAI_INLINE lai_v lai_pair_beta(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
+                               lai_v v) {
+    return lai_times_beta(h, v, x->beta + i * h->beta.step, column, h->columns - column);
 }
 
 /* v of token i without what the state predicts for it (delta rules) */
 LAI_INLINE lai_v lai_pair_error(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                int i, int64_t column, int rescale, int delta) {
-    const lai_v v = lai_load_n(x->v + i * h->v.step + column, h->columns - column);
-    lai_v r;
-    if (!delta) return v;
+                                int i, int64_t column, int rescale, int write) {
+    lai_v v = lai_load_n(x->v + i * h->v.step + column, h->columns - column), r;
+    if (write == LA_WRITE_ADD) return v;
+    if (h->erases) v = lai_pair_beta(h, x, i, column, v);
     r = lai_load(c->predicted + 2 * column + 16 * i);
     if (rescale == LAI_TWICE) r = lai_mul(r, lai_set(x->info->late[i]));
     return lai_fnma(lai_set(x->info->read[i]), r, v);
@@ -3402,20 +3684,21 @@ LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64
 
 /* one pair, one panel */
 LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                               int64_t column, int rescale, int delta) {
+                               int64_t column, int rescale, int write) {
     const lai_pair_info *info = x->info;
-    const int64_t n = c->panel_rows, left = h->columns - column;
+    const int64_t n = c->panel_rows;
+    const int delta = write == LA_WRITE_DELTA;
     float *S = c->panels + column * n;
     lai_v u[2], w[2], o[2], r[2];
     int64_t m;
-    if (x->both) lai_pair_prefetch(h, c, x, column);
-    u[0] = lai_pair_error(h, c, x, 0, column, rescale, delta);
-    u[0] = lai_times_beta(h, u[0], x->beta, column, left);
+    if (x->both) lai_pair_prefetch(h, c, x, column, 2);
+    u[0] = lai_pair_error(h, c, x, 0, column, rescale, write);
+    if (!delta || !h->erases) u[0] = lai_pair_beta(h, x, 0, column, u[0]);
     u[1] = lai_zero();
     if (x->both) {
-        u[1] = lai_pair_error(h, c, x, 1, column, rescale, delta);
+        u[1] = lai_pair_error(h, c, x, 1, column, rescale, write);
         if (delta) u[1] = lai_fnma(lai_set(info->kk), u[0], u[1]);
-        u[1] = lai_times_beta(h, u[1], x->beta + h->beta.step, column, left);
+        if (!delta || !h->erases) u[1] = lai_pair_beta(h, x, 1, column, u[1]);
     }
     for (m = 1; m < c->queries; ++m) {
         float look[32];
@@ -3427,35 +3710,68 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
     w[0] = lai_mul(u[0], lai_set(info->write[0]));
     if (rescale == LAI_TWICE) w[0] = lai_mul(w[0], lai_set(info->write_late));
     w[1] = lai_mul(u[1], lai_set(info->write[1]));
-    lai_pair(S, n, &x->pass, w, o, r, rescale, delta);
+    lai_pair(S, n, &x->pass, w, o, r, rescale, write);
     if (delta) lai_store(c->predicted + 2 * column, r[0]);
     if (delta) lai_store(c->predicted + 2 * column + 16, r[1]);
     if (c->queries > 0) lai_pair_output(h, x, 0, column, rescale, u, o);
+}
+
+/* one token of DPLR, one panel; all decay is in the coefficients */
+LAI_INLINE void lai_dplr_panel(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                               int64_t column, int rescale) {
+    const int64_t n = c->panel_rows, left = h->columns - column;
+    const lai_v scale = lai_set(h->scale);
+    float *S = c->panels + column * n, *e = c->predicted + 2 * column;
+    float *out = x->out + column;
+    lai_v w[2], o[2], r[2];
+    int64_t m;
+    if (x->both) lai_pair_prefetch(h, c, x, column, 1);
+    w[0] = lai_load(e);
+    w[1] = lai_pair_beta(h, x, 0, column, lai_load_n(x->v + column, left));
+    lai_pair(S, n, &x->pass, w, o, r, rescale, LA_WRITE_DPLR);
+    lai_store(e, r[1]);
+    lai_store_n(out, lai_mul(scale, r[0]), left);
+    for (m = 1; m < c->queries; m += 2) {
+        float look[32];
+        out += h->out_next;
+        lai_look(S, n, x->pass.R + (m + 1) * c->rows, look);
+        lai_store_n(out, lai_mul(scale, lai_load(look)), left);
+        if (m + 1 == c->queries) break;
+        out += h->out_next;
+        lai_store_n(out, lai_mul(scale, lai_load(look + 16)), left);
+    }
 }
 
 /* The pass with what is around it, once per kind: called for one panel at a time, what then went
  * through memory instead of registers cost 4 %. */
 typedef void (*lai_pair_pass)(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
                               int64_t column, int64_t stop);
-#define LAI_PAIR(name, rescale, delta)                                                             \
+#define LAI_PAIR(name, rescale, write)                                                             \
     static void name(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,                \
                      int64_t column, int64_t stop) {                                               \
-        for (; column < stop; column += 16) lai_pair_panel(h, c, x, column, rescale, delta);       \
+        for (; column < stop; column += 16)                                                        \
+            if (write == LA_WRITE_DPLR)                                                            \
+                lai_dplr_panel(h, c, x, column, rescale);                                          \
+            else                                                                                   \
+                lai_pair_panel(h, c, x, column, rescale, write);                                   \
     }
-LAI_PAIR(lai_add_keep, LAI_KEEP, 0)
-LAI_PAIR(lai_add_once, LAI_ONCE, 0)
-LAI_PAIR(lai_add_twice, LAI_TWICE, 0)
-LAI_PAIR(lai_add_rows, LAI_ROWS, 0)
-LAI_PAIR(lai_delta_keep, LAI_KEEP, 1)
-LAI_PAIR(lai_delta_once, LAI_ONCE, 1)
-LAI_PAIR(lai_delta_twice, LAI_TWICE, 1)
-LAI_PAIR(lai_delta_rows, LAI_ROWS, 1)
+LAI_PAIR(lai_add_keep, LAI_KEEP, LA_WRITE_ADD)
+LAI_PAIR(lai_add_once, LAI_ONCE, LA_WRITE_ADD)
+LAI_PAIR(lai_add_twice, LAI_TWICE, LA_WRITE_ADD)
+LAI_PAIR(lai_add_rows, LAI_ROWS, LA_WRITE_ADD)
+LAI_PAIR(lai_delta_keep, LAI_KEEP, LA_WRITE_DELTA)
+LAI_PAIR(lai_delta_once, LAI_ONCE, LA_WRITE_DELTA)
+LAI_PAIR(lai_delta_twice, LAI_TWICE, LA_WRITE_DELTA)
+LAI_PAIR(lai_delta_rows, LAI_ROWS, LA_WRITE_DELTA)
+LAI_PAIR(lai_dplr_keep, LAI_KEEP, LA_WRITE_DPLR)
+LAI_PAIR(lai_dplr_rows, LAI_ROWS, LA_WRITE_DPLR)
 #undef LAI_PAIR
 
-/* [delta rule?][rescale] */
-static const lai_pair_pass lai_pair_passes[2][4] = {
+/* [write][rescale] */
+static const lai_pair_pass lai_pair_passes[3][4] = {
     {lai_add_keep, lai_add_once, lai_add_twice, lai_add_rows},
     {lai_delta_keep, lai_delta_once, lai_delta_twice, lai_delta_rows},
+    {LAI_HAS_CHANNELS ? lai_dplr_keep : NULL, NULL, NULL, LAI_HAS_CHANNELS ? lai_dplr_rows : NULL},
 };
 
 /* Pairs first .. end - 1 over all panels, as many panels at a time as stay in L1, at least two: the
@@ -3468,7 +3784,10 @@ static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64
             const int64_t stop = LAI_MIN(column + width, h->columns);
             lai_pair_view x;
             lai_view_pair(h, c, p, &x);
-            lai_pair_passes[h->delta][x.info->rescale](h, c, &x, column, stop);
+            lai_pair_passes[h->layer->write][x.info->rescale](h, c, &x, column, stop);
+            if (c->queries > 0)
+                lai_finish(h, c->tokens * p, LAI_MIN(c->tokens, h->keys - c->tokens * p), column,
+                           stop);
             if (stop == h->columns && p + LAI_RING < c->end) lai_prepare_pair(h, c, p + LAI_RING);
         }
 }
@@ -3492,6 +3811,7 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
     const int64_t rows = LAI_ROUND16(h->features), columns = LAI_ROUND16(h->columns);
     const int64_t block = 2 * LAI_RING;
     float *at = h->work;
+    int64_t i;
     c->rows = rows;
     c->panel_rows = LAI_ROUND8(h->features);
     c->panels = at, at += columns * c->panel_rows;
@@ -3504,11 +3824,13 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
     c->z = at, at += rows;
     c->sum = at, at += rows;
     c->rest = at, at += rows;
+    c->held = at, at += rows;
     c->predicted = at, at += 2 * columns;
     c->info = (lai_pair_info *)(void *)at, at += 16 * 2 * LAI_RING;
     c->query = (lai_pair_query *)(void *)at, at += 5 * LAI_RING * h->queries;
     memset(c->zeros, 0, (size_t)rows * sizeof *at);
     memset(c->z, 0, (size_t)rows * 3 * sizeof *at);
+    for (i = 0; i < rows; ++i) c->held[i] = 1.0f;
     return at;
 }
 
@@ -3516,7 +3838,8 @@ static void lai_absorb_pairs(const lai_head *h, lai_pairs *c) {
     int64_t p, end, column, prepared = LAI_MIN(LAI_RING, c->count);
     lai_stage_pairs(h, c, 0, prepared);
     for (p = 0; p < prepared; ++p) lai_prepare_pair(h, c, p);
-    for (column = 0; h->delta && c->count && column < h->columns; column += 16) {
+    if (h->dplr && c->count) lai_first_predictor(h, c->R);
+    for (column = 0; (h->delta || h->dplr) && c->count && column < h->columns; column += 16) {
         float *S = lai_panel(h, c->panels, h->first + column);
         lai_look(S, c->panel_rows, c->R, c->predicted + 2 * column);
     }
@@ -3531,13 +3854,14 @@ static void lai_absorb_pairs(const lai_head *h, lai_pairs *c) {
 static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
     float *scratch = lai_layout_pairs(h, c);
     c->queries = h->queries;
-    c->count = (h->keys + 1) / 2;
+    c->tokens = h->dplr ? 1 : 2;
+    c->count = (h->keys + c->tokens - 1) / c->tokens;
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
     c->log_scale = 0.0;
-    c->ahead = lai_maps(h->layer) ? 4 * LAI_RING : 2 * LAI_RING + 4;
+    c->ahead = c->tokens * (lai_maps(h->layer) || h->factor.at ? 2 * LAI_RING : LAI_RING + 2);
     if (!c->gated) lai_no_decays(c);
     lai_begin_stream(h, &c->stream, scratch,
-                     scratch + lai_scratch_floats(c->rows, h->queries, 2 * LAI_RING));
+                     scratch + lai_scratch_floats(h, c->rows, 2 * LAI_RING));
     lai_load_panels(h, c->panels);
     lai_load_z(h, c->z);
 }
@@ -3598,6 +3922,7 @@ LAI_NOINLINE void lai_run_bidirectional(const lai_head *h) {
         for (i = 0; i < count; ++i) y.k_max[i] = c.stream.maximum;
         for (i = 0; i < count; i += 2)
             for (m = 0; m < h->queries; ++m) lai_read_pair(h, &c, &y, t + i, i, m);
+        lai_finish(h, t, count, 0, h->columns);
     }
 }
 
@@ -3612,7 +3937,7 @@ typedef struct lai_gate_rows {
     const float *value, *step; /* [rows], or where one gate is for all, [16] */
     int64_t all;               /* 1: each row has its own; else 0 */
     int times;                 /* 1 or 2 */
-    int mode;                  /* LAI_STAY .. LAI_MIXED, for what acts once */
+    int mode;                  /* LAI_STAY .. LAI_BOTH, for what acts once */
 } lai_gate_rows;
 
 /* value and step of 16 rows whose gates are g */
@@ -3622,28 +3947,32 @@ LAI_INLINE void lai_store_gate(float *value, float *step, lai_v g) {
     lai_store(step, on);
 }
 
+/* is there one of 16 gates whose exp no float holds, but that may leave an ordinary number? */
+LAI_INLINE int lai_any_deep(lai_v g) {
+    const lai_v deep = lai_greater(lai_set((float)LAI_DEEP), g);
+    return lai_any_greater(lai_keep(lai_sub(g, lai_set(3.0f * (float)LAI_DEEP)), deep), 0.0f);
+}
+
 /* the gates of token t into room [2][rows]; shift is what FAVOR+ rescales by */
-static lai_gate_rows lai_gates(const lai_head *h, int64_t t, double shift, float *room) {
+static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, lai_gate_rows *g) {
     const float *at = h->log_decay.at + t * h->log_decay.step;
     const int64_t rows = LAI_ROUND16(h->features), n = h->features;
     const float one = (float)((double)at[0] + shift);
-    lai_gate_rows g;
+    const lai_v same = lai_set(one);
+    lai_v half;
     int64_t i;
-    g.value = room;
-    g.step = room + rows;
-    g.times = 1;
-    g.all = h->decay_wide;
-    for (i = 0; i == 0 || (g.all && i < n); ++i) {
-        const float x = g.all ? at[i] : one;
-        if (x < (float)LAI_DEEP && x > 3.0f * (float)LAI_DEEP) g.times = 2;
-    }
-    for (i = 0; i == 0 || (g.all && i < rows); i += 16) {
-        const lai_v x = g.all ? lai_load_n(at + i, n - i) : lai_set(one);
-        lai_store_gate(room + i, room + rows + i, lai_mul(x, lai_set(1.0f / (float)g.times)));
-    }
-    g.mode = one == 0.0f ? LAI_STAY : one / (float)g.times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
-    if (g.all) g.mode = LAI_MIXED;
-    return g;
+    g->value = room;
+    g->step = room + rows;
+    g->times = 1;
+    g->all = h->decay_wide;
+    for (i = 0; i == 0 || (h->gates_wide && i < n); i += 16)
+        if (lai_any_deep(h->gates_wide ? lai_load_n(at + i, n - i) : same)) g->times = 2;
+    half = lai_set(1.0f / (float)g->times);
+    for (i = 0; i == 0 || (g->all && i < rows); i += 16)
+        lai_store_gate(room + i, room + rows + i,
+                       lai_mul(half, h->gates_wide ? lai_load_n(at + i, n - i) : same));
+    g->mode = one == 0.0f ? LAI_STAY : one / (float)g->times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
+    if (g->all) g->mode = h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
 }
 LAI_INLINE lai_v lai_decay_as(int mode, lai_v x, lai_v value, lai_v step) {
     if (mode == LAI_STAY) return x;
@@ -3685,12 +4014,15 @@ static int lai_is_silent(const lai_head *h, const float *k, const float *v) {
  * the state where the caller has it. A token's arithmetic is the same at every T, so splitting a
  * sequence over calls changes no bit. */
 
-/* one token: its vectors, the key decayed (which reads the state before it is), its gates, and
- * for each query head the factor of the output */
+/* one token: its vectors, what predicts (it reads the state before that is decayed, so it is p
+ * decayed, or a), its gates, and for each query head the factors of what it reads and, reading
+ * first, of the token's own write */
 typedef struct lai_token {
-    const float *k, *k_late, *q, *factor;
-    float *spare; /* a row of zeros: what rows that do not exist are */
+    const float *k, *b, *predictor, *q, *factor, *own;
+    float *u, *e, *y; /* of all columns, for [r][dv]: written, predicted and read */
+    float *spare;     /* a row of zeros: what rows that do not exist are, for [dv][r] */
     int64_t q_next, t;
+    int silent;    /* it writes next to nothing */
     int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
     lai_gate_rows gate;
 } lai_token;
@@ -3704,57 +4036,84 @@ LAI_INLINE const float *lai_from(const float *p, int64_t floats) {
     return (const float *)((uintptr_t)p + (uintptr_t)floats * sizeof *p);
 }
 
-/* [r][dv]: one row, `cols` <= 16 columns: decayed, written, and read into y. */
-LAI_INLINE void lai_token_row(float *S, int64_t cols, float k, float q, lai_v value, lai_v step,
-                              int mode, lai_v u, lai_v *y) {
-    lai_v s = lai_decay_as(mode, lai_load_n(S, cols), value, step);
-    s = lai_fma1(k, u, s);
-    lai_store_n(S, s, cols);
-    *y = lai_fma1(q, s, *y);
+LAI_INLINE void lai_prefetch_fours(const float *p) { /* 64 floats */
+    LAI_PREFETCH(p);
+    LAI_PREFETCH(lai_from(p, 16));
+    LAI_PREFETCH(lai_from(p, 32));
+    LAI_PREFETCH(lai_from(p, 48));
 }
 
-/* A block of up to 16 columns, or of 32: all rows. What is written, u, becomes what is read; both
- * are [2][16]. Even and odd rows have sums of their own. */
-LAI_INLINE void lai_token_columns(const lai_token *x, float *S, int64_t stride, int64_t n,
-                                  int64_t cols, int mode, float u[32]) {
-    const float *k = x->k, *q = x->q, *value = x->gate.value, *step = x->gate.step;
-    const int64_t all = mode == LAI_MIXED, ahead = x->ahead; /* all: rows have gates of their own */
-    const lai_v u0 = lai_load(u), u1 = lai_load(u + 16), zero = lai_zero();
-    lai_v y[4] = {zero, zero, zero, zero};
-    int64_t i;
-#define LAI_ROW(i, j)                                                                              \
+/* [r][dv]: one row, `cols` <= 16 columns: decayed, written, and read into y. w[0] is u, w[1] e. */
+LAI_INLINE void lai_token_row(float *S, int64_t cols, float k, float b, float q, lai_v value,
+                              lai_v step, int mode, const lai_v w[2], lai_v *y) {
+    lai_v s = lai_load_n(S, cols);
+    if (mode == LAI_FIRST) *y = lai_fma1(q, s, *y);
+    s = lai_decay_as(mode, s, value, step);
+    if (mode == LAI_BOTH) s = lai_fma1(b, w[1], s);
+    s = lai_fma1(k, w[0], s);
+    lai_store_n(S, s, cols);
+    if (mode != LAI_FIRST) *y = lai_fma1(q, s, *y);
+}
+
+/* Row i of a head's block of columns and the three after it (count 4), or row i alone: S is row i.
+ * The sums of what is read stay in memory, so the state is visited in the order in which it is
+ * stored: with 32 columns at a time, 128 x 128 took 1.3 times as long beyond L2, 1.9 in memory. */
+LAI_INLINE void lai_token_columns(const lai_token *x, float *S, int64_t stride, int64_t i,
+                                  int count, int64_t columns, int mode, lai_v v, lai_v s) {
+    const float *k = x->k + i, *b = x->b + i, *q = x->q + i, *u = x->u, *e = x->e;
+    const int64_t more = count == 4, ahead = x->ahead;
+    const float *value = x->gate.value + i, *step = x->gate.step + i;
+    const lai_v v0 = mode >= LAI_MIXED ? lai_set(value[0]) : v;
+    const lai_v v1 = mode >= LAI_MIXED ? lai_set(value[more]) : v;
+    const lai_v v2 = mode >= LAI_MIXED ? lai_set(value[2 * more]) : v;
+    const lai_v v3 = mode >= LAI_MIXED ? lai_set(value[3 * more]) : v;
+    const lai_v s0 = mode >= LAI_MIXED ? lai_set(step[0]) : s;
+    const lai_v s1 = mode >= LAI_MIXED ? lai_set(step[more]) : s;
+    const lai_v s2 = mode >= LAI_MIXED ? lai_set(step[2 * more]) : s;
+    const lai_v s3 = mode >= LAI_MIXED ? lai_set(step[3 * more]) : s;
+    float *y = x->y;
+    int64_t c;
+#define LAI_ROW(r, left)                                                                           \
+    lai_token_row(S + (r)*stride + c, left, k[r], mode == LAI_BOTH ? b[r] : 0.0f, q[r], v##r,      \
+                  s##r, mode, w, &sum)
+#define LAI_COLUMNS(left)                                                                          \
     do {                                                                                           \
-        const lai_v v = lai_set(value[(i)*all]), s = lai_set(step[(i)*all]);                       \
-        float *at = S + (i)*stride;                                                                \
-        LAI_PREFETCH(lai_from(at, ahead));                                                         \
-        if (cols > 16) LAI_PREFETCH(lai_from(at, ahead + 16));                                     \
-        lai_token_row(at, LAI_MIN(cols, 16), k[i], q[i], v, s, mode, u0, y + (j));                 \
-        if (cols > 16) lai_token_row(at + 16, 16, k[i], q[i], v, s, mode, u1, y + 2 + (j));        \
+        const lai_v w[2] = {lai_load(u + c), mode == LAI_BOTH ? lai_load(e + c) : lai_zero()};     \
+        lai_v sum = lai_zero();                                                                    \
+        LAI_ROW(0, left);                                                                          \
+        if (count == 4) {                                                                          \
+            LAI_ROW(1, left);                                                                      \
+            LAI_ROW(2, left);                                                                      \
+            LAI_ROW(3, left);                                                                      \
+        }                                                                                          \
+        lai_store(y + c, lai_add(lai_load(y + c), sum));                                           \
     } while (0)
-    for (i = 0; i + 2 <= n; i += 2) {
-        LAI_ROW(i, 0);
-        LAI_ROW(i + 1, 1);
+    for (c = 0; c + 16 <= columns; c += 16) {
+        if (ahead) lai_prefetch_fours(lai_from(S, ahead + 4 * c));
+        LAI_COLUMNS(16);
     }
-    if (i < n) LAI_ROW(i, 0);
+    if (c < columns) LAI_COLUMNS(columns - c);
+#undef LAI_COLUMNS
 #undef LAI_ROW
-    lai_store(u, lai_add(y[0], y[1]));
-    if (cols > 16) lai_store(u + 16, lai_add(y[2], y[3]));
 }
 
 /* [dv][r]: rows are value channels. `left` or 16 of the channels of one row, at S: decayed, written
- * with k u, and read. */
-LAI_INLINE lai_v lai_token_16(float *S, int64_t left, lai_v k, lai_v q, lai_v value, lai_v step,
-                              int mode, lai_v u, lai_v y) {
-    lai_v s = lai_decay_as(mode, lai_load_n(S, left), value, step);
-    s = lai_fma(u, k, s);
+ * with k u and b e, and read. */
+LAI_INLINE lai_v lai_token_16(float *S, int64_t left, lai_v k, lai_v b, lai_v q, lai_v value,
+                              lai_v step, int mode, float u, float e, lai_v y) {
+    lai_v s = lai_load_n(S, left);
+    if (mode == LAI_FIRST) y = lai_fma(s, q, y);
+    s = lai_decay_as(mode, s, value, step);
+    if (mode == LAI_BOTH) s = lai_fma(lai_set(e), b, s);
+    s = lai_fma(lai_set(u), k, s);
     lai_store_n(S, s, left);
-    return lai_fma(s, q, y);
+    return mode == LAI_FIRST ? y : lai_fma(s, q, y);
 }
 
-/* Up to 16 rows, four at a time: what each writes, u, becomes what is read from it. Rows that do
- * not exist are room whose results are dropped. */
+/* Up to 16 rows, four at a time: what each writes, u and e, and what is read from it, y. Rows that
+ * do not exist are room whose results are dropped. */
 LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t rows, int mode,
-                               float u[16]) {
+                               const float u[16], const float e[16], float y[16]) {
     const float *k = x->k, *q = x->q, *value = x->gate.value, *step = x->gate.step;
     const lai_v v = lai_set(value[0]), s = lai_set(step[0]);
     const int64_t ahead = x->ahead;
@@ -3766,83 +4125,164 @@ LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t 
 #define LAI_FOUR(left)                                                                             \
     do {                                                                                           \
         const lai_v ki = lai_load_n(k + i, left), qi = lai_load_n(q + i, left);                    \
-        const lai_v vi = mode == LAI_MIXED ? lai_load(value + i) : v;                              \
-        const lai_v si = mode == LAI_MIXED ? lai_load(step + i) : s;                               \
-        if (ahead) {                                                                               \
-            const float *next = lai_from(a, ahead + 4 * i);                                        \
-            LAI_PREFETCH(next);                                                                    \
-            LAI_PREFETCH(lai_from(next, 16));                                                      \
-            LAI_PREFETCH(lai_from(next, 32));                                                      \
-            LAI_PREFETCH(lai_from(next, 48));                                                      \
-        }                                                                                          \
-        y0 = lai_token_16(a + i, left, ki, qi, vi, si, mode, lai_set(u[r]), y0);                   \
-        y1 = lai_token_16(b + i, left, ki, qi, vi, si, mode, lai_set(u[r + 1]), y1);               \
-        y2 = lai_token_16(c + i, left, ki, qi, vi, si, mode, lai_set(u[r + 2]), y2);               \
-        y3 = lai_token_16(d + i, left, ki, qi, vi, si, mode, lai_set(u[r + 3]), y3);               \
+        const lai_v bi = mode == LAI_BOTH ? lai_load_n(x->b + i, left) : ki;                       \
+        const lai_v vi = mode >= LAI_MIXED ? lai_load(value + i) : v;                              \
+        const lai_v si = mode >= LAI_MIXED ? lai_load(step + i) : s;                               \
+        if (ahead) lai_prefetch_fours(lai_from(a, ahead + 4 * i));                                 \
+        y0 = lai_token_16(a + i, left, ki, bi, qi, vi, si, mode, u[r], e[r], y0);                  \
+        y1 = lai_token_16(b + i, left, ki, bi, qi, vi, si, mode, u[r + 1], e[r + 1], y1);          \
+        y2 = lai_token_16(c + i, left, ki, bi, qi, vi, si, mode, u[r + 2], e[r + 2], y2);          \
+        y3 = lai_token_16(d + i, left, ki, bi, qi, vi, si, mode, u[r + 3], e[r + 3], y3);          \
     } while (0)
         for (i = 0; i + 16 <= n; i += 16) LAI_FOUR(16);
         if (i < n) LAI_FOUR(n - i);
 #undef LAI_FOUR
-        lai_sum4(u + r, y0, y1, y2, y3);
+        lai_sum4(y + r, y0, y1, y2, y3);
     }
 }
 
 typedef void (*lai_columns_pass)(const lai_token *x, float *S, int64_t stride, int64_t n,
-                                 int64_t cols, float u[32]);
-typedef void (*lai_rows_pass)(const lai_token *x, float *S, int64_t n, int64_t rows, float u[16]);
+                                 int64_t columns);
+typedef void (*lai_rows_pass)(const lai_token *x, float *S, int64_t n, int64_t rows,
+                              const float u[16], const float e[16], float y[16]);
 #define LAI_TOKEN(by_column, by_row, mode)                                                         \
-    static void by_column(const lai_token *x, float *S, int64_t stride, int64_t n, int64_t cols,   \
-                          float u[32]) {                                                           \
-        if (cols == 32)                                                                            \
-            lai_token_columns(x, S, stride, n, 32, mode, u);                                       \
-        else                                                                                       \
-            lai_token_columns(x, S, stride, n, LAI_MIN(cols, 16), mode, u);                        \
+    static void by_column(const lai_token *x, float *S, int64_t stride, int64_t n,                 \
+                          int64_t columns) {                                                       \
+        const lai_v v = lai_set(*x->gate.value), s = lai_set(*x->gate.step);                       \
+        int64_t i;                                                                                 \
+        for (i = 0; i + 4 <= n; i += 4)                                                            \
+            lai_token_columns(x, S + i * stride, stride, i, 4, columns, mode, v, s);               \
+        for (; i < n; ++i)                                                                         \
+            lai_token_columns(x, S + i * stride, stride, i, 1, columns, mode, v, s);               \
     }                                                                                              \
-    static void by_row(const lai_token *x, float *S, int64_t n, int64_t rows, float u[16]) {       \
-        lai_token_rows(x, S, n, rows, mode, u);                                                    \
+    static void by_row(const lai_token *x, float *S, int64_t n, int64_t rows, const float u[16],   \
+                       const float e[16], float y[16]) {                                           \
+        lai_token_rows(x, S, n, rows, mode, u, e, y);                                              \
     }
 LAI_TOKEN(lai_columns_stay, lai_rows_stay, LAI_STAY)
 LAI_TOKEN(lai_columns_step, lai_rows_step, LAI_STEP)
 LAI_TOKEN(lai_columns_scale, lai_rows_scale, LAI_SCALE)
 LAI_TOKEN(lai_columns_mixed, lai_rows_mixed, LAI_MIXED)
+LAI_TOKEN(lai_columns_first, lai_rows_first, LAI_FIRST)
+LAI_TOKEN(lai_columns_both, lai_rows_both, LAI_BOTH)
 #undef LAI_TOKEN
-static const lai_columns_pass lai_columns_passes[4] = {
-    lai_columns_stay, lai_columns_step, lai_columns_scale,
-    LAI_HAS_CHANNELS ? lai_columns_mixed : lai_columns_scale};
-static const lai_rows_pass lai_rows_passes[4] = {lai_rows_stay, lai_rows_step, lai_rows_scale,
-                                                 LAI_HAS_CHANNELS ? lai_rows_mixed
-                                                                  : lai_rows_scale};
+#define LAI_BY_CHANNEL(pass, otherwise) (LAI_HAS_CHANNELS ? (pass) : (otherwise))
+static const lai_columns_pass lai_columns_passes[6] = {
+    lai_columns_stay,
+    lai_columns_step,
+    lai_columns_scale,
+    LAI_BY_CHANNEL(lai_columns_mixed, lai_columns_scale),
+    LAI_BY_CHANNEL(lai_columns_first, lai_columns_scale),
+    LAI_BY_CHANNEL(lai_columns_both, lai_columns_scale)};
+static const lai_rows_pass lai_rows_passes[6] = {lai_rows_stay,
+                                                 lai_rows_step,
+                                                 lai_rows_scale,
+                                                 LAI_BY_CHANNEL(lai_rows_mixed, lai_rows_scale),
+                                                 LAI_BY_CHANNEL(lai_rows_first, lai_rows_scale),
+                                                 LAI_BY_CHANNEL(lai_rows_both, lai_rows_scale)};
+#undef LAI_BY_CHANNEL
 
-/* columns column .. column + cols - 1, up to 32 */
-static void lai_token_block(const lai_head *h, const lai_token *x, float *S, int64_t column,
-                            int64_t cols) {
-    const int64_t n = h->features, stride = h->dim_v;
-    const float *beta = h->beta.at + x->t * h->beta.step;
-    float u[32] = {0.0f};
-    int64_t i, m;
-    for (i = 0; i < cols; i += 16) {
-        lai_v v = lai_value(h, x->t, column + i, cols - i);
-        if (h->delta) v = lai_sub(v, lai_read(S + i, stride, cols - i, x->k_late, n));
-        lai_store(u + i, lai_times_beta(h, v, beta, column + i, cols - i));
-    }
-    lai_columns_passes[x->gate.mode](x, S, stride, n, cols, u);
-    for (m = 0; m < h->queries; ++m)
-        for (i = 0; i < cols; i += 16) {
-            const lai_v y = m == 0 ? lai_load(u + i)
-                                   : lai_read(S + i, stride, cols - i, x->q + m * x->q_next, n);
-            lai_store_n(lai_output(h, m, x->t, column + i), lai_mul(lai_set(x->factor[m]), y),
-                        cols - i);
+/* What a block of columns is in memory: `runs` of `length` floats, `stride` apart */
+static float *lai_state_block(const lai_head *h, float *S, int64_t first, int64_t columns,
+                              int64_t *runs, int64_t *length, int64_t *stride) {
+    const int kv = h->layout == LA_KV;
+    *runs = kv ? h->features : columns;
+    *length = kv ? columns : h->features;
+    *stride = kv ? h->dim_v : h->features;
+    return S + (kv ? first : first * h->features);
+}
+
+/* A block swept on its own: decayed once, by a gate that acts twice, or cleared of denormal
+ * numbers where that is a weak one. */
+static void lai_sweep_block(const lai_head *h, float *S, int64_t first, int64_t columns,
+                            const lai_gate_rows *g, int flush) {
+    int64_t runs, length, stride, i, j;
+    float *at = lai_state_block(h, S, first, columns, &runs, &length, &stride);
+    for (i = 0; i < runs; ++i, at += stride)
+        for (j = 0; j < length; j += 16) {
+            const int kv = h->layout == LA_KV; /* a gate for the run, or for each of its elements */
+            const lai_v value =
+                kv ? lai_set(g->value[i * g->all]) : lai_load(g->value + j * g->all);
+            const lai_v step = kv ? lai_set(g->step[i * g->all]) : lai_load(g->step + j * g->all);
+            const lai_v x = lai_load_n(at + j, length - j);
+            lai_store_n(at + j, flush ? lai_flush(x, value) : lai_decay(x, value, step),
+                        length - j);
         }
 }
-static void lai_token_kv(const lai_head *h, lai_token *x, float *S) {
-    const int64_t end = h->first + h->columns;
-    int64_t column, cols;
-    for (column = h->first; column < end; column += cols) {
-        cols = end - column >= 32 ? 32 : LAI_MIN(end - column, 16);
-        x->ahead = end - column >= 64 ? 32 : h->features * h->dim_v - column; /* the next head */
-        if (h->keys > LAI_FEW) x->ahead = 0;
-        lai_token_block(h, x, S + column, column, cols);
+
+/* what few tokens need before their pass */
+LAI_INLINE void lai_sweep(const lai_head *h, const lai_token *x, float *S, int64_t first,
+                          int64_t columns) {
+    if (x->gate.times == 2) lai_sweep_block(h, S, first, columns, &x->gate, 0);
+    if (x->silent) lai_sweep_block(h, S, first, columns, &x->gate, 1);
+}
+
+/* what query head m gets: of what it read, y, and, where that came first, of the token's own u */
+LAI_INLINE void lai_token_output(const lai_head *h, const lai_token *x, int64_t m, int64_t column,
+                                 int64_t cols, lai_v y, const float *u) {
+    y = lai_mul(lai_set(x->factor[m]), y);
+    if (h->before) y = lai_fma1(x->own[m], lai_load(u), y);
+    lai_store_n(lai_output(h, m, x->t, column), y, cols);
+}
+
+/* y = S^T x: `columns` of [n][stride], in the order of memory */
+static void lai_read_columns(const float *S, int64_t stride, int64_t n, int64_t columns,
+                             const float *x, int64_t ahead, float *y) {
+    int64_t i, c;
+    for (c = 0; c < columns; c += 16) lai_store(y + c, lai_zero());
+    for (i = 0; i + 4 <= n; i += 4, S += 4 * stride, x += 4)
+        for (c = 0; c < columns; c += 16) {
+            const int64_t left = columns - c;
+            lai_v sum = lai_fma1(x[0], lai_load_n(S + c, left), lai_zero());
+            if (ahead) lai_prefetch_fours(lai_from(S, ahead + 4 * c));
+            sum = lai_fma1(x[1], lai_load_n(S + stride + c, left), sum);
+            sum = lai_fma1(x[2], lai_load_n(S + 2 * stride + c, left), sum);
+            sum = lai_fma1(x[3], lai_load_n(S + 3 * stride + c, left), sum);
+            lai_store(y + c, lai_add(lai_load(y + c), sum));
+        }
+    for (; i < n; ++i, S += stride, ++x)
+        for (c = 0; c < columns; c += 16)
+            lai_store(y + c, lai_fma1(*x, lai_load_n(S + c, columns - c), lai_load(y + c)));
+}
+
+/* what has been read for query head m */
+static void lai_columns_output(const lai_head *h, const lai_token *x, int64_t m) {
+    int64_t c;
+    for (c = 0; c < h->columns; c += 16)
+        lai_token_output(h, x, m, h->first + c, h->columns - c, lai_load(x->y + c), x->u + c);
+}
+
+/* query heads m and on */
+static void lai_query_columns(const lai_head *h, const lai_token *x, const float *S, int64_t m) {
+    for (; m < h->queries; ++m) {
+        lai_read_columns(S, h->dim_v, h->features, h->columns, x->q + m * x->q_next, 0, x->y);
+        lai_columns_output(h, x, m);
     }
+}
+
+static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
+    const int64_t n = h->features, stride = h->dim_v, first = h->first, columns = h->columns;
+    const int early = h->before || h->dplr, swept = x->gate.times == 2;
+    const float *beta = h->beta.at + x->t * h->beta.step;
+    float *S = state + first;
+    int64_t c;
+    x->ahead = h->keys > LAI_FEW ? 0 : 8 * stride;
+    if (!early) lai_sweep(h, x, state, first, columns);
+    if (x->predictor) {
+        lai_read_columns(S, stride, n, columns, x->predictor, x->ahead, x->e);
+        x->ahead = 0;
+    }
+    for (c = 0; c < columns; c += 16) {
+        const lai_v v = lai_value(h, x->t, first + c, columns - c);
+        const lai_v r = x->predictor ? lai_load(x->e + c) : lai_zero();
+        lai_store(x->u + c, lai_written(h, v, r, beta, first + c, columns - c));
+    }
+    if (h->before) lai_query_columns(h, x, S, swept ? 0 : 1);
+    if (early) lai_sweep(h, x, state, first, columns);
+    for (c = 0; c < columns; c += 16) lai_store(x->y + c, lai_zero());
+    lai_columns_passes[x->gate.mode](x, S, stride, n, columns);
+    if (!(h->before && swept)) lai_columns_output(h, x, 0);
+    if (!h->before) lai_query_columns(h, x, S, 1);
 }
 
 /* y = S x for up to 16 rows */
@@ -3856,44 +4296,54 @@ static void lai_read_rows(const lai_token *x, const float *S, const float *v, in
     }
 }
 
-static void lai_token_vk(const lai_head *h, lai_token *x, float *state) {
-    const int64_t end = h->first + h->columns, n = h->features;
-    const float *beta = h->beta.at + x->t * h->beta.step;
-    int64_t row, rows, m;
-    x->ahead =
-        h->keys > LAI_FEW ? 0 : (h->delta ? 16 : 8) * n; /* rows, and whole blocks if read twice */
-    for (row = h->first; row < end; row += rows) {
-        float *S = state + row * n, u[16] = {0.0f};
-        lai_v v;
-        rows = LAI_MIN(end - row, 16);
-        v = lai_value(h, x->t, row, rows);
-        if (h->delta) {
-            lai_read_rows(x, S, x->k_late, n, rows, u);
-            v = lai_sub(v, lai_load_fours(u));
-        }
-        lai_store(u, lai_times_beta(h, v, beta, row, rows));
-        lai_rows_passes[x->gate.mode](x, S, n, rows, u);
-        for (m = 0; m < h->queries; ++m) {
-            if (m > 0) lai_read_rows(x, S, x->q + m * x->q_next, n, rows, u);
-            lai_store_n(lai_output(h, m, x->t, row),
-                        lai_mul(lai_set(x->factor[m]), lai_load_fours(u)), rows);
-        }
+/* query heads m and on read rows row .. row + rows - 1 of the state, up to 16 */
+static void lai_query_rows(const lai_head *h, const lai_token *x, const float *S, int64_t row,
+                           int64_t rows, int64_t m, const float *u) {
+    for (; m < h->queries; ++m) {
+        float y[16] = {0.0f};
+        lai_read_rows(x, S, x->q + m * x->q_next, h->features, rows, y);
+        lai_token_output(h, x, m, row, rows, lai_load_fours(y), u);
     }
 }
 
-/* what a head's block of columns is in memory: `runs` of `length` floats, `stride` apart */
-static float *lai_state_block(const lai_head *h, float *S, int64_t *runs, int64_t *length,
-                              int64_t *stride) {
-    const int kv = h->layout == LA_KV;
-    *runs = kv ? h->features : h->columns;
-    *length = kv ? h->columns : h->features;
-    *stride = kv ? h->dim_v : h->features;
-    return S + (kv ? h->first : h->first * h->features);
+/* the same for [dv][r], up to 16 rows */
+static void lai_token_rows_block(const lai_head *h, const lai_token *x, float *state, int64_t row,
+                                 int64_t rows) {
+    const int64_t n = h->features;
+    const int early = h->before || h->dplr, swept = x->gate.times == 2;
+    const float *beta = h->beta.at + x->t * h->beta.step;
+    float *S = state + row * n, u[16], e[16], y[16];
+    lai_v r = lai_zero();
+    lai_store(e, r);
+    lai_store(y, r);
+    if (!early) lai_sweep(h, x, state, row, rows);
+    if (x->predictor) {
+        lai_read_rows(x, S, x->predictor, n, rows, e);
+        r = lai_load_fours(e);
+    }
+    lai_store(u, lai_written(h, lai_value(h, x->t, row, rows), r, beta, row, rows));
+    if (h->before) lai_query_rows(h, x, S, row, rows, swept ? 0 : 1, u);
+    if (early) lai_sweep(h, x, state, row, rows);
+    lai_rows_passes[x->gate.mode](x, S, n, rows, u, e, y);
+    if (!(h->before && swept)) lai_token_output(h, x, 0, row, rows, lai_load_fours(y), u);
+    if (!h->before) lai_query_rows(h, x, S, row, rows, 1, u);
+}
+
+static void lai_token_vk(const lai_head *h, lai_token *x, float *state) {
+    const int64_t end = h->first + h->columns, n = h->features;
+    int64_t row, rows;
+    x->ahead = h->keys > LAI_FEW
+                   ? 0
+                   : (x->predictor ? 16 : 8) * n; /* rows, and whole blocks if read twice */
+    for (row = h->first; row < end; row += rows) {
+        rows = LAI_MIN(end - row, 16);
+        lai_token_rows_block(h, x, state, row, rows);
+    }
 }
 
 static void lai_begin_state(const lai_head *h, float *S) {
     int64_t runs, length, stride, i;
-    float *to = lai_state_block(h, S, &runs, &length, &stride);
+    float *to = lai_state_block(h, S, h->first, h->columns, &runs, &length, &stride);
     const float *from = h->state_in ? h->state_in + (to - S) : NULL;
     if (from == to) return;
     for (i = 0; i < runs; ++i) {
@@ -3904,26 +4354,9 @@ static void lai_begin_state(const lai_head *h, float *S) {
     }
 }
 
-/* The state swept on its own: decayed once, by a gate that acts twice, or cleared of denormal
- * numbers where that is a weak one. */
-static void lai_sweep_state(const lai_head *h, float *S, const lai_gate_rows *g, int flush) {
-    int64_t runs, length, stride, i, j;
-    float *at = lai_state_block(h, S, &runs, &length, &stride);
-    for (i = 0; i < runs; ++i, at += stride)
-        for (j = 0; j < length; j += 16) {
-            const int kv = h->layout == LA_KV; /* a gate for the run, or for each of its elements */
-            const lai_v value =
-                kv ? lai_set(g->value[i * g->all]) : lai_load(g->value + j * g->all);
-            const lai_v step = kv ? lai_set(g->step[i * g->all]) : lai_load(g->step + j * g->all);
-            const lai_v x = lai_load_n(at + j, length - j);
-            lai_store_n(at + j, flush ? lai_flush(x, value) : lai_decay(x, value, step),
-                        length - j);
-        }
-}
-
-/* z after the token, and the factor of each query head's output */
+/* z after the token, and the factors of each query head's output */
 static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_token *x, int64_t i,
-                              float *z, float *factor) {
+                              float *z, float *factor, float *own) {
     const float scale = h->scale;
     int64_t m, j;
     for (j = 0; h->normalised && j < h->features; j += 16) {
@@ -3931,6 +4364,8 @@ static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_
         lai_store(z + j, lai_add(k, lai_decay_rows(lai_load(z + j), &x->gate, j)));
     }
     for (m = 0; m < h->queries; ++m) {
+        const float *p = y->p.at + i * y->p.step;
+        if (h->before) own[m] = scale * lai_dot(x->q + m * x->q_next, p, h->features);
         factor[m] = scale;
         if (h->normalised) {
             const float d = scale * lai_dot(x->q + m * x->q_next, z, h->features);
@@ -3940,20 +4375,25 @@ static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_
 }
 
 typedef struct lai_tokens {
-    float *spare, *z, *gates, *k_late, *factor, *S;
+    float *u, *e, *y, *spare, *z, *gates, *predictor, *factor, *own, *S;
     lai_stream stream;
 } lai_tokens;
 
 static void lai_begin_tokens(const lai_head *h, lai_tokens *c) {
     const int64_t rows = LAI_ROUND16(h->features);
+    const int64_t columns = LAI_ROUND16(h->columns);
     float *at = h->work;
+    c->u = at, at += columns;
+    c->e = at, at += columns;
+    c->y = at, at += columns;
     c->spare = at, at += rows;
     c->z = at, at += rows;
     c->gates = at, at += 2 * rows;
-    c->k_late = at, at += rows;
+    c->predictor = at, at += rows;
     c->factor = at, at += h->queries;
+    c->own = at, at += h->queries;
     lai_begin_stream(h, &c->stream, at, NULL);
-    at += lai_scratch_floats(rows, h->queries, LAI_TOKENS);
+    at += lai_scratch_floats(h, rows, LAI_TOKENS);
     c->S = h->state_out ? h->state_out : at;
     memset(c->spare, 0, (size_t)rows * sizeof *at);
     lai_load_z(h, c->z);
@@ -3963,35 +4403,36 @@ static void lai_begin_tokens(const lai_head *h, lai_tokens *c) {
 static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y, int64_t t,
                           int64_t i, float before) {
     const int64_t rows = LAI_ROUND16(h->features);
+    const float *p = y->p.at + i * y->p.step;
     lai_token x;
     int64_t j;
     if (lai_has_maximum(h->layer)) before = i > 0 ? y->k_max[i - 1] : before;
-    x.gate = lai_gates(h, t, lai_has_maximum(h->layer) ? lai_shift(h, before, y->k_max[i]) : 0.0,
-                       c->gates);
+    lai_gates(h, t, lai_has_maximum(h->layer) ? lai_shift(h, before, y->k_max[i]) : 0.0, c->gates,
+              &x.gate);
     x.t = t;
     x.k = y->k.at + i * y->k.step;
     x.q = y->q.at + i * y->q.step;
     x.q_next = y->q_next;
     x.factor = c->factor;
-    x.k_late = c->k_late;
+    x.own = c->own;
+    x.b = h->dplr ? h->b.at + t * h->b.step : x.k;
+    x.predictor = h->dplr ? p : h->delta ? c->predictor : NULL;
+    x.u = c->u;
+    x.e = c->e;
+    x.y = c->y;
     x.spare = c->spare;
     for (j = 0; h->delta && j < rows; j += 16)
-        lai_store(c->k_late + j, lai_decay_rows(lai_load_n(x.k + j, h->features - j), &x.gate, j));
-    if (x.gate.times == 2) {
-        lai_sweep_state(h, c->S, &x.gate, 0);
-        lai_decay_all(c->z, &x.gate, rows);
-    }
-    if (lai_is_silent(h, x.k, h->v.at + t * h->v.step)) {
-        lai_sweep_state(h, c->S, &x.gate, 1);
-        for (j = 0; h->normalised && j < rows; j += 16)
-            lai_store(c->z + j,
-                      lai_flush(lai_load(c->z + j), lai_load(x.gate.value + j * x.gate.all)));
-    }
-    lai_token_factors(h, y, &x, i, c->z, c->factor);
+        lai_store(c->predictor + j, lai_decay_rows(lai_load_n(p + j, h->features - j), &x.gate, j));
+    x.silent = lai_is_silent(h, x.k, h->v.at + t * h->v.step);
+    if (x.gate.times == 2) lai_decay_all(c->z, &x.gate, rows);
+    for (j = 0; x.silent && h->normalised && j < rows; j += 16)
+        lai_store(c->z + j, lai_flush(lai_load(c->z + j), lai_load(x.gate.value + j * x.gate.all)));
+    lai_token_factors(h, y, &x, i, c->z, c->factor, c->own);
     if (h->layout == LA_VK)
         lai_token_vk(h, &x, c->S);
     else
         lai_token_kv(h, &x, c->S);
+    lai_finish(h, t, 1, 0, h->columns);
 }
 
 /* the state after t tokens, if it is one of the last that are asked for; S may be the caller's */
@@ -4001,7 +4442,7 @@ static void lai_take_snapshot(const lai_head *h, const lai_tokens *c, int64_t t,
     float *S, *to;
     if (place < 0 || place >= h->snapshot_count) return;
     to = h->snapshots + place * h->snapshot_step;
-    S = lai_state_block(h, c->S, &runs, &length, &stride);
+    S = lai_state_block(h, c->S, h->first, h->columns, &runs, &length, &stride);
     for (i = 0; i < runs; ++i)
         memcpy(to + (S - c->S) + i * stride, S + i * stride, (size_t)length * sizeof *to);
     if (h->normalised) memcpy(to + n * h->dim_v, c->z, (size_t)n * sizeof *to);
@@ -4057,19 +4498,26 @@ LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
  * overflows or cancels. For decay per channel the keys step on instead of D: kappa_s is k_s decayed
  * up to t, and P_ts = q_t . kappa_s. Only products with s <= t are ever added up. A gate that would
  * take the chunk's decay below e^-60 begins a new chunk: what is left of a large state may still be
- * an ordinary number. The parallel form is one chunk. */
+ * an ordinary number. The parallel form is one chunk.
+ *
+ * What reads early, before the token's own gate acts, sees D of the token before: the queries of
+ * LA_READ_BEFORE, whose own score P_tt then is q_t . bonus k_t, and a_t, which gives DPLR's e_t. Its
+ * tokens write twice: rows 2 s and 2 s + 1 of kappa, U and the scores are b and e, k and u. The
+ * first token of a chunk reads S0 before its gate becomes part of that. */
 
 typedef struct lai_chunk {
     float *panels, *kappa, *transposed, *U; /* S0; keys [C][rows], [C/16][rows][16]; u by panels */
-    float *P, *factor;                      /* scores [streams][6][length]; [streams][6] */
-    float *decay;                           /* [length]: the row D_t; one decay for all channels */
-    float *x, *gamma;  /* [streams][6][rows]: gamma x; [6][rows]; per channel */
+    float *first;      /* [streams][columns]: what a chunk's first token reads early */
+    float *P, *factor; /* scores [streams][6][length]; [streams][6] */
+    float *decay;      /* [length]: the row D_t; one decay for all channels */
+    float *x, *gamma;  /* [streams][6][rows]: gamma x; [1 + 6][rows], from the token before on */
     float *sum, *rest; /* [rows] each: the logarithm of gamma; per channel */
     float *gates, *z;  /* [6][rows], [rows] */
     double log_gamma;  /* of one decay for all channels */
     lai_stream stream;
     int64_t rows, size, length; /* of a feature vector, a chunk and a row of scores */
-    int64_t count, streams;     /* tokens so far; what reads S0: a delta rule's key, the queries */
+    int64_t count, streams;     /* tokens so far; what reads S0: what predicts, the queries */
+    int64_t writes, predicts;   /* of a token: 1, or 2 of DPLR; streams that predict: 0 or 1 */
     int gated, empty;           /* empty: S0 is 0 */
     int silent, weak;           /* the last token wrote next to nothing; the first gate's, > -0.7 */
 } lai_chunk;
@@ -4085,11 +4533,26 @@ static float *lai_score_row(const lai_chunk *c, int64_t stream, int64_t r) {
     return c->P + (stream * LAI_TILE + r) * c->length;
 }
 
-/* features of row r for a stream: 0 is the key of a delta rule, then the query heads */
-static const float *lai_stream_row(const lai_head *h, const lai_mapped *y, int64_t stream,
+/* features of row r for a stream: 0 is what predicts, then the query heads */
+static const float *lai_stream_row(const lai_chunk *c, const lai_mapped *y, int64_t stream,
                                    int64_t r) {
-    if (stream < h->delta) return y->k.at + r * y->k.step;
-    return y->q.at + r * y->q.step + (stream - h->delta) * y->q_next;
+    if (stream < c->predicts) return y->p.at + r * y->p.step;
+    return y->q.at + r * y->q.step + (stream - c->predicts) * y->q_next;
+}
+
+/* does it read before the token's own gate acts? */
+static int lai_is_early(const lai_head *h, int64_t stream) {
+    return h->before || (h->dplr && stream == 0);
+}
+
+/* what early streams of a chunk's first token read */
+static void lai_read_first(const lai_head *h, lai_chunk *c, const lai_mapped *y) {
+    int64_t stream, column;
+    for (stream = 0; stream < c->streams && lai_is_early(h, stream); ++stream)
+        for (column = 0; column < h->columns; column += 16)
+            lai_store(c->first + stream * LAI_ROUND16(h->columns) + column,
+                      lai_read(lai_panel(h, c->panels, h->first + column), 16, 16,
+                               lai_stream_row(c, y, stream, 0), h->features));
 }
 
 /* S0 and z decayed by g, which acts `times` times */
@@ -4108,12 +4571,13 @@ static void lai_decay_chunk(const lai_head *h, lai_chunk *c, const lai_gate_rows
 
 /* the gate of a chunk's first token, which is part of S0 */
 static void lai_open_chunk(const lai_head *h, lai_chunk *c, int64_t t, double shift) {
-    const lai_gate_rows g = lai_gates(h, t, shift, c->gates);
     const float *at = h->log_decay.at + t * h->log_decay.step;
+    lai_gate_rows g;
     int64_t i;
+    lai_gates(h, t, shift, c->gates, &g);
     lai_decay_chunk(h, c, &g);
     c->weak = 1;
-    for (i = 0; i == 0 || (g.all && i < h->features); ++i) {
+    for (i = 0; i == 0 || (h->gates_wide && i < h->features); ++i) {
         const double gate = (double)at[i] + shift;
         c->weak = c->weak && gate > (double)LAI_WEAK && gate < 0.0;
     }
@@ -4149,7 +4613,7 @@ static lai_gate_rows lai_chunk_gate(const lai_head *h, lai_chunk *c) {
 /* S0 = gamma S0 + K^T U for one panel, six rows of the state at a time */
 static void lai_update_panel(const lai_head *h, const lai_chunk *c, int64_t column) {
     float *S = lai_panel(h, c->panels, column), spare[16] = {0.0f};
-    const float *U = c->U + (column - h->first) * c->size;
+    const float *U = c->U + (column - h->first) * c->size * c->writes;
     int64_t i, r;
     for (i = 0; i < h->features; i += LAI_TILE) {
         const float *x[6];
@@ -4159,7 +4623,7 @@ static void lai_update_panel(const lai_head *h, const lai_chunk *c, int64_t colu
             x[r] = c->kappa + i + (there ? r : 0);
             y[r] = there ? S + 16 * (i + r) : spare;
         }
-        lai_tile_update(x, c->rows, U, c->count, y);
+        lai_tile_update(x, c->rows, U, c->count * c->writes, y);
     }
 }
 
@@ -4205,17 +4669,16 @@ static double lai_tile_shift(const lai_head *h, const lai_mapped *y, int64_t r, 
 /* does the gate of token t take some channel's decay below e^-60? If not, it counts, and *gamma is
  * the decay since the chunk began. */
 static int lai_forgets(const lai_head *h, lai_chunk *c, int64_t t, float *gamma) {
-    const float *at = h->log_decay.at + t * h->log_decay.step;
     const lai_v never = lai_set(LAI_NEVER);
     lai_v least = lai_zero();
     int64_t i;
     for (i = 0; i < c->rows; i += 16) {
-        const lai_v g = lai_max(never, lai_load_n(at + i, h->features - i));
+        const lai_v g = lai_max(never, lai_gates16(h, t, i));
         least = lai_min(g, lai_min(lai_add(lai_load(c->sum + i), g), least));
     }
     if (lai_any_greater(lai_sub(lai_zero(), least), (float)-LAI_FORGET)) return 1;
     for (i = 0; i < c->rows; i += 16) {
-        const lai_v g = lai_max(never, lai_load_n(at + i, h->features - i));
+        const lai_v g = lai_max(never, lai_gates16(h, t, i));
         lai_v rest = lai_load(c->rest + i);
         const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), g, &rest);
         lai_store(c->sum + i, sum);
@@ -4232,9 +4695,10 @@ static void lai_begin_tile(const lai_head *h, lai_chunk *c, lai_tile *x, int64_t
     int64_t r, i;
     for (r = 0; r < count; ++r) {
         const double shift = lai_tile_shift(h, x->mapped, r, before);
-        float *gamma = c->gamma + r * c->rows;
+        float *gamma = c->gamma + (r + 1) * c->rows;
         if (!c->gated) continue;
         if (c->count + r == 0) {
+            lai_read_first(h, c, x->mapped);
             lai_open_chunk(h, c, t, shift);
             for (i = 0; i < c->rows; ++i) gamma[i] = 1.0f;
         } else if (h->decay_wide) {
@@ -4251,15 +4715,18 @@ static void lai_begin_tile(const lai_head *h, lai_chunk *c, lai_tile *x, int64_t
     x->rows = r;
 }
 
-/* the tile's keys, as rows and transposed */
+/* the tile's keys, as rows and transposed; of DPLR b comes before them */
 static void lai_append_keys(const lai_head *h, lai_chunk *c, const lai_tile *x) {
     const int64_t n = h->features;
     int64_t r, i;
     for (r = 0; r < x->rows; ++r) {
         const float *k = x->mapped->k.at + r * x->mapped->k.step;
-        const int64_t s = c->count + r;
+        const int64_t s = (c->count + r) * c->writes;
         float *to = c->transposed + s / 16 * 16 * c->rows + s % 16;
-        for (i = 0; i < n; i += 16) lai_store(c->kappa + s * c->rows + i, lai_load_n(k + i, n - i));
+        float *kappa = c->kappa + (s + c->writes - 1) * c->rows;
+        for (i = 0; i < n; i += 16) lai_store(kappa + i, lai_load_n(k + i, n - i));
+        for (i = 0; h->dplr && i < n; i += 16)
+            lai_store(kappa - c->rows + i, lai_load_n(h->b.at + (x->t + r) * h->b.step + i, n - i));
         if (h->decay_wide) continue;
         if (s % 16 == 0) memset(to, 0, (size_t)(16 * c->rows) * sizeof *to);
         for (i = 0; i < n; ++i) to[16 * i] = k[i];
@@ -4274,7 +4741,7 @@ LAI_NOINLINE void lai_narrow_scores(const lai_head *h, lai_chunk *c, lai_tile *x
         const float *rows[6];
         float *y[6];
         for (r = 0; r < LAI_TILE; ++r)
-            rows[r] = lai_stream_row(h, x->mapped, stream, LAI_MIN(r, x->rows - 1));
+            rows[r] = lai_stream_row(c, x->mapped, stream, LAI_MIN(r, x->rows - 1));
         for (s = 0; s < keys; s += 16) {
             for (r = 0; r < LAI_TILE; ++r) y[r] = lai_score_row(c, stream, r) + s;
             lai_tile_set(rows, c->transposed + s * c->rows, h->features, y);
@@ -4297,26 +4764,27 @@ LAI_NOINLINE void lai_narrow_scores(const lai_head *h, lai_chunk *c, lai_tile *x
     }
 }
 
-/* four keys stepped on by one token, and their products with two rows a, b: [key][row] */
+/* four keys stepped on by one token, and their products with two rows a, b: [key][row]; early: those
+ * with a of the keys as they were */
 LAI_INLINE void lai_step_keys(float *const k[4], const lai_gate_rows *g, const float *a,
-                              const float *b, int64_t n, float sa[4], float sb[4]) {
+                              const float *b, int64_t n, float sa[4], float sb[4], int early) {
     lai_v p0 = lai_zero(), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
     int64_t i;
     for (i = 0; i < n; i += 16) {
         const lai_v value = lai_load(g->value + i), step = lai_load(g->step + i);
         const lai_v x = lai_load_n(a + i, n - i), y = lai_load_n(b + i, n - i);
-        const lai_v k0 = lai_decay(lai_load(k[0] + i), value, step);
-        const lai_v k1 = lai_decay(lai_load(k[1] + i), value, step);
-        const lai_v k2 = lai_decay(lai_load(k[2] + i), value, step);
-        const lai_v k3 = lai_decay(lai_load(k[3] + i), value, step);
+        const lai_v l0 = lai_load(k[0] + i), k0 = lai_decay(l0, value, step);
+        const lai_v l1 = lai_load(k[1] + i), k1 = lai_decay(l1, value, step);
+        const lai_v l2 = lai_load(k[2] + i), k2 = lai_decay(l2, value, step);
+        const lai_v l3 = lai_load(k[3] + i), k3 = lai_decay(l3, value, step);
         lai_store(k[0] + i, k0);
         lai_store(k[1] + i, k1);
         lai_store(k[2] + i, k2);
         lai_store(k[3] + i, k3);
-        p0 = lai_fma(k0, x, p0);
-        p1 = lai_fma(k1, x, p1);
-        p2 = lai_fma(k2, x, p2);
-        p3 = lai_fma(k3, x, p3);
+        p0 = lai_fma(early ? l0 : k0, x, p0);
+        p1 = lai_fma(early ? l1 : k1, x, p1);
+        p2 = lai_fma(early ? l2 : k2, x, p2);
+        p3 = lai_fma(early ? l3 : k3, x, p3);
         q0 = lai_fma(k0, y, q0);
         q1 = lai_fma(k1, y, q1);
         q2 = lai_fma(k2, y, q2);
@@ -4326,33 +4794,55 @@ LAI_INLINE void lai_step_keys(float *const k[4], const lai_gate_rows *g, const f
     lai_sum4(sb, q0, q1, q2, q3);
 }
 
+/* the keys before row r of the tile step on; scores of streams 0 and 1 with them */
+static void lai_step_all(const lai_head *h, lai_chunk *c, const lai_tile *x, int64_t r) {
+    const int64_t n = h->features, end = (c->count + r) * c->writes,
+                  next = LAI_MIN(1, c->streams - 1);
+    const float *a = lai_stream_row(c, x->mapped, 0, r), *b = lai_stream_row(c, x->mapped, next, r);
+    lai_gate_rows g;
+    float *Pa = lai_score_row(c, 0, r), *Pb = lai_score_row(c, next, r), none[4];
+    int64_t s, j;
+    lai_gates(h, x->t + r, 0.0, c->gates, &g);
+    for (s = 0; s < end; s += 4) {
+        float *k[4];
+        for (j = 0; j < 4; ++j) /* beyond the last: room that nothing reads */
+            k[j] = s + j < end ? c->kappa + (s + j) * c->rows : c->gates + (j + 2) * c->rows;
+        if (h->before)
+            lai_step_keys(k, &g, a, b, n, Pa + s, none, 1);
+        else if (h->dplr)
+            lai_step_keys(k, &g, a, b, n, Pa + s, Pb + s, 1);
+        else
+            lai_step_keys(k, &g, a, b, n, Pa + s, Pb + s, 0);
+    }
+}
+
 /* decay per channel: for each row in turn, every key before it steps on, and gives its scores */
 LAI_NOINLINE void lai_wide_scores(const lai_head *h, lai_chunk *c, lai_tile *x) {
-    const int64_t n = h->features;
+    const int64_t n = h->features, writes = c->writes;
+    const float *row;
     int64_t stream, r, s, j;
     for (r = 0; r < x->rows; ++r) {
-        const int64_t end = c->count + r;
+        const int64_t end = (c->count + r) * writes;
         const float *own = c->kappa + end * c->rows;
-        const float *a = lai_stream_row(h, x->mapped, 0, r);
-        const float *b = lai_stream_row(h, x->mapped, LAI_MIN(1, c->streams - 1), r);
-        float *Pa = lai_score_row(c, 0, r), *Pb = lai_score_row(c, LAI_MIN(1, c->streams - 1), r);
-        lai_gate_rows g = lai_gates(h, x->t + r, 0.0, c->gates);
-        for (s = 0; s < end; s += 4) {
-            float *k[4];
-            for (j = 0; j < 4; ++j) /* beyond the last: room that nothing reads */
-                k[j] = s + j < end ? c->kappa + (s + j) * c->rows : c->gates + (j + 2) * c->rows;
-            lai_step_keys(k, &g, a, b, n, Pa + s, Pb + s);
+        for (stream = 1; h->before && stream < c->streams; ++stream) {
+            row = lai_stream_row(c, x->mapped, stream, r);
+            for (s = 0; s < end; ++s)
+                lai_score_row(c, stream, r)[s] = lai_dot(row, c->kappa + s * c->rows, n);
         }
+        lai_step_all(h, c, x, r);
+        if (h->before) own = x->mapped->p.at + r * x->mapped->p.step;
         for (stream = 0; stream < c->streams; ++stream) {
-            const float *row = lai_stream_row(h, x->mapped, stream, r);
+            const float *gamma = c->gamma + (lai_is_early(h, stream) ? r : r + 1) * c->rows;
             float *P = lai_score_row(c, stream, r), *to = c->x + (stream * LAI_TILE + r) * c->rows;
-            for (s = 0; stream > 1 && s < end; ++s) P[s] = lai_dot(row, c->kappa + s * c->rows, n);
-            P[end] = lai_dot(row, own, n);
+            row = lai_stream_row(c, x->mapped, stream, r);
+            for (s = 0; !h->before && stream > 1 && s < end; ++s)
+                P[s] = lai_dot(row, c->kappa + s * c->rows, n);
+            for (s = 0; s < writes; ++s) P[end + s] = lai_dot(row, own + s * c->rows, n);
             for (j = 0; j < n; j += 16)
-                lai_store(to + j, lai_mul(lai_load_n(row + j, n - j),
-                                          lai_load(c->gamma + r * c->rows + j)));
+                lai_store(to + j, lai_mul(lai_load_n(row + j, n - j), lai_load(gamma + j)));
         }
     }
+    memcpy(c->gamma, c->gamma + r * c->rows, (size_t)c->rows * sizeof *c->gamma);
 }
 
 /* the factor of each row of each query head: scale over the denominator */
@@ -4360,10 +4850,10 @@ static void lai_tile_factors(const lai_head *h, const lai_chunk *c, const lai_ti
     int64_t m, r, s;
     for (m = 0; m < h->queries; ++m)
         for (r = 0; r < x->rows; ++r) {
-            const int64_t stream = m + h->delta, end = c->count + r + 1;
+            const int64_t stream = m + c->predicts, end = c->count + r + 1;
             const float *P = lai_score_row(c, stream, r);
             const float *q = h->decay_wide ? c->x + (stream * LAI_TILE + r) * c->rows
-                                           : lai_stream_row(h, x->mapped, stream, r);
+                                           : lai_stream_row(c, x->mapped, stream, r);
             float *factor = c->factor + stream * LAI_TILE + r;
             double past; /* the product is exact there: contraction changes nothing */
             lai_v sum = lai_zero();
@@ -4386,7 +4876,7 @@ static void lai_tile_read(const lai_head *h, const lai_chunk *c, const lai_tile 
     for (r = 0; r < LAI_TILE; ++r) { /* rows that do not exist repeat the last one */
         const int64_t own = LAI_MIN(r, x->rows - 1);
         rows[r] = h->decay_wide ? c->x + (stream * LAI_TILE + own) * c->rows
-                                : lai_stream_row(h, x->mapped, stream, own);
+                                : lai_stream_row(c, x->mapped, stream, own);
         P[r] = lai_score_row(c, stream, own);
         y[r] = w[r];
         if (c->empty) lai_store(w[r], lai_zero());
@@ -4394,35 +4884,40 @@ static void lai_tile_read(const lai_head *h, const lai_chunk *c, const lai_tile 
     if (!c->empty) lai_tile_set(rows, lai_panel(h, c->panels, column), h->features, y);
     for (r = 0; !c->empty && c->gated && !h->decay_wide && r < x->rows; ++r)
         lai_store(w[r], lai_mul(lai_set(x->gamma[r]), lai_load(w[r])));
-    if (c->count > 0) lai_tile_add(P, c->U + (column - h->first) * c->size, c->count, y);
+    if (c->count == 0 && lai_is_early(h, stream))
+        lai_store(w[0], lai_load(c->first + stream * LAI_ROUND16(h->columns) + column - h->first));
+    if (c->count > 0)
+        lai_tile_add(P, c->U + (column - h->first) * c->size * c->writes, c->count * c->writes, y);
 }
 
 /* one tile, one panel: the u of its tokens, row by row within the tile, then what queries read */
 LAI_NOINLINE void lai_tile_panel(const lai_head *h, lai_chunk *c, const lai_tile *x,
                                  int64_t column) {
-    const int64_t cols = LAI_MIN(h->first + h->columns - column, 16);
-    float *u = c->U + (column - h->first) * c->size + 16 * c->count, w[LAI_TILE][16];
+    const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), writes = c->writes;
+    float *U = c->U + (column - h->first) * c->size * writes + 16 * c->count * writes;
+    float *u = U, w[LAI_TILE][16];
     int64_t stream, r, s;
-    if (h->delta) lai_tile_read(h, c, x, column, 0, w);
-    for (r = 0; r < x->rows; ++r) {
-        const float *L = lai_score_row(c, 0, r) + c->count;
+    if (c->predicts) lai_tile_read(h, c, x, column, 0, w);
+    for (r = 0; r < x->rows; ++r, u += 16 * writes) {
+        const float *L = lai_score_row(c, 0, r) + c->count * writes;
         const int64_t t = x->t + r;
-        lai_v e = lai_value(h, t, column, cols), sum = lai_zero();
-        if (h->delta) {
+        lai_v v = lai_value(h, t, column, cols), sum = lai_zero();
+        if (c->predicts) {
             sum = lai_load(w[r]);
-            for (s = 0; s < r; ++s) sum = lai_fma1(L[s], lai_load(u + 16 * s), sum);
-            e = lai_sub(e, sum);
+            for (s = 0; s < r * writes; ++s) sum = lai_fma1(L[s], lai_load(U + 16 * s), sum);
         }
-        lai_store(u + 16 * r, lai_times_beta(h, e, h->beta.at + t * h->beta.step, column, cols));
+        v = lai_written(h, v, sum, h->beta.at + t * h->beta.step, column, cols);
+        lai_store(u + 16 * (writes - 1), v);
+        if (h->dplr) lai_store(u, sum);
     }
-    for (stream = h->delta; stream < c->streams; ++stream) {
+    for (stream = c->predicts; stream < c->streams; ++stream) {
         lai_tile_read(h, c, x, column, stream, w);
         for (r = 0; r < x->rows; ++r) {
-            const float *P = lai_score_row(c, stream, r) + c->count;
+            const float *P = lai_score_row(c, stream, r) + c->count * writes;
             const lai_v factor = lai_set(c->factor[stream * LAI_TILE + r]);
             lai_v sum = lai_load(w[r]);
-            for (s = 0; s <= r; ++s) sum = lai_fma1(P[s], lai_load(u + 16 * s), sum);
-            lai_store_n(lai_output(h, stream - h->delta, x->t + r, column), lai_mul(factor, sum),
+            for (s = 0; s < (r + 1) * writes; ++s) sum = lai_fma1(P[s], lai_load(U + 16 * s), sum);
+            lai_store_n(lai_output(h, stream - c->predicts, x->t + r, column), lai_mul(factor, sum),
                         cols);
         }
     }
@@ -4433,29 +4928,32 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     float *at = h->work;
     c->rows = rows;
     c->size = h->form == LA_PARALLEL ? h->keys : h->chunk;
-    c->length = LAI_ROUND16(c->size);
-    c->streams = h->delta + h->queries;
-    c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
+    c->writes = lai_writes(h->layer);
+    c->length = LAI_ROUND16(c->size * c->writes);
+    c->predicts = h->delta || h->dplr;
+    c->streams = c->predicts + h->queries;
+    c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate || h->decay_wide;
     c->empty = !h->state_in;
     c->weak = 0;
     c->count = 0;
     c->log_gamma = 0.0;
     c->panels = at, at += columns * LAI_ROUND8(h->features);
-    c->kappa = at, at += c->size * rows;
+    c->kappa = at, at += c->size * c->writes * rows;
     c->transposed = at, at += c->length * rows;
-    c->U = at, at += columns * c->size;
+    c->U = at, at += columns * c->size * c->writes;
+    c->first = at, at += h->before || h->dplr ? c->streams * columns : 0;
     c->P = at, at += c->streams * LAI_TILE * c->length;
     c->factor = at, at += c->streams * LAI_TILE;
     c->decay = at, at += c->length;
     c->x = at, at += c->streams * LAI_TILE * rows;
-    c->gamma = at, at += LAI_TILE * rows;
+    c->gamma = at, at += (LAI_TILE + 1) * rows;
     c->sum = at, at += rows;
     c->rest = at, at += rows;
     c->gates = at, at += 6 * rows;
     c->z = at, at += rows;
     memset(c->gates, 0, (size_t)rows * 6 * sizeof *at);
     memset(c->decay, 0, (size_t)c->length * sizeof *at); /* lanes behind the last token */
-    lai_begin_stream(h, &c->stream, at, at + lai_scratch_floats(rows, h->queries, LAI_TILE));
+    lai_begin_stream(h, &c->stream, at, at + lai_scratch_floats(h, rows, LAI_TILE));
     lai_load_panels(h, c->panels);
     lai_load_z(h, c->z);
 }
@@ -4482,8 +4980,9 @@ LAI_NOINLINE void lai_run_chunks(const lai_head *h) {
             lai_tile_factors(h, &c, &x);
             for (column = h->first; column < h->first + h->columns; column += 16)
                 lai_tile_panel(h, &c, &x, column);
+            lai_finish(h, t, x.rows, 0, h->columns);
             c.count += x.rows;
-            c.silent = lai_is_silent(h, c.kappa + (c.count - 1) * c.rows,
+            c.silent = lai_is_silent(h, c.kappa + (c.count * c.writes - 1) * c.rows,
                                      h->v.at + (t + x.rows - 1) * h->v.step);
         }
         if (x.rows == count) continue;
@@ -4826,6 +5325,7 @@ static void lai_run_attend(lai_attend *a) {
 #undef LAI_ANY
 #undef LAI_ADD_SETS
 #undef LAI_DELTA_SETS
+#undef LAI_DPLR_SETS
 #undef LAI_LARGE
 #undef LAI_ROWS4
 #undef lai_r
@@ -4907,6 +5407,8 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_delta_once
 #undef lai_delta_twice
 #undef lai_delta_rows
+#undef lai_dplr_keep
+#undef lai_dplr_rows
 #undef lai_look
 #undef lai_pair_passes
 #undef lai_largest
@@ -4929,10 +5431,12 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_map_row
 #undef lai_map_rows
 #undef lai_map
+#undef lai_map_partners
 #undef lai_left_out
 #undef lai_first_maximum
 #undef lai_begin_stream
 #undef lai_shift
+#undef lai_gates16
 #undef lai_load_z
 #undef lai_store_z
 #undef lai_panel
@@ -4940,6 +5444,8 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_store_panels
 #undef lai_value
 #undef lai_times_beta
+#undef lai_finish
+#undef lai_written
 #undef lai_output
 #undef lai_pair_info
 #undef lai_pair_query
@@ -4956,16 +5462,20 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_rows_leave
 #undef lai_pair_wide_keys
 #undef lai_pair_wide
+#undef lai_pair_dplr
+#undef lai_first_predictor
 #undef lai_no_decays
 #undef lai_stage_pairs
 #undef lai_prepare_pair
 #undef lai_pair_view
 #undef lai_view_pair
-#undef lai_prefetch_two
+#undef lai_prefetch_rows
 #undef lai_pair_prefetch
+#undef lai_pair_beta
 #undef lai_pair_error
 #undef lai_pair_output
 #undef lai_pair_panel
+#undef lai_dplr_panel
 #undef lai_pair_block
 #undef lai_settle_pairs
 #undef lai_layout_pairs
@@ -4977,6 +5487,7 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_run_bidirectional
 #undef lai_gate_rows
 #undef lai_store_gate
+#undef lai_any_deep
 #undef lai_gates
 #undef lai_decay_as
 #undef lai_decay_row
@@ -5000,15 +5511,26 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_rows_scale
 #undef lai_columns_mixed
 #undef lai_rows_mixed
+#undef lai_rows_both
+#undef lai_columns_both
+#undef lai_rows_first
+#undef lai_columns_first
 #undef lai_columns_passes
 #undef lai_rows_passes
-#undef lai_token_block
+#undef lai_token_rows_block
+#undef lai_query_rows
+#undef lai_read_columns
+#undef lai_token_output
+#undef lai_prefetch_fours
+#undef lai_columns_output
+#undef lai_query_columns
 #undef lai_token_kv
 #undef lai_read_rows
 #undef lai_token_vk
 #undef lai_state_block
+#undef lai_sweep_block
+#undef lai_sweep
 #undef lai_begin_state
-#undef lai_sweep_state
 #undef lai_token_factors
 #undef lai_tokens
 #undef lai_begin_tokens
@@ -5020,6 +5542,8 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_tile
 #undef lai_score_row
 #undef lai_stream_row
+#undef lai_is_early
+#undef lai_read_first
 #undef lai_decay_chunk
 #undef lai_open_chunk
 #undef lai_chunk_gate
@@ -5031,6 +5555,7 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_append_keys
 #undef lai_narrow_scores
 #undef lai_step_keys
+#undef lai_step_all
 #undef lai_wide_scores
 #undef lai_tile_factors
 #undef lai_tile_read
@@ -5161,6 +5686,11 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     h->v = lai_rows_at(&call->v, h->keys, b, first, head, &lai_no_gate);
     h->log_decay = lai_rows_at(&call->log_decay, h->keys, b, first, head, &lai_no_gate);
     h->beta = lai_rows_at(&call->beta, h->keys, b, first, head, &lai_no_beta);
+    h->factor = lai_rows_at(h->before ? &call->bonus : &call->erase, h->keys, b, first, head, NULL);
+    h->skip = lai_rows_at(&call->skip, h->keys, b, first, head, NULL);
+    h->out_gate = lai_rows_at(&call->out_gate, h->tokens, b, first, many ? query : head, NULL);
+    h->a = lai_rows_at(&call->a, h->keys, b, first, head, NULL);
+    h->b = lai_rows_at(&call->b, h->keys, b, first, head, NULL);
     h->out = call->out.data;
     if (h->out && h->tokens > 0)
         h->out += b * call->out.batch_stride + first * call->out.token_stride +
@@ -5199,8 +5729,14 @@ static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *cal
     h->delta = layer->write == LA_WRITE_DELTA;
     h->normalised = layer->normalised;
     h->bidirectional = layer->bidirectional;
-    h->decay_wide = call->log_decay.data && call->log_decay.width > 1;
+    h->dplr = layer->write == LA_WRITE_DPLR;
+    h->before = layer->read == LA_READ_BEFORE;
+    h->erases = h->delta && call->erase.data;
+    h->gates_wide = call->log_decay.data && call->log_decay.width > 1;
+    h->decay_wide = h->gates_wide || lai_by_channel(layer, call);
     h->beta_wide = call->beta.data && call->beta.width > 1;
+    h->gate_next = call->out_gate.head_stride;
+    h->skip_wide = call->skip.width > 1;
     h->work = (float *)(void *)((char *)call->workspace + (LAI_ALIGN - at % LAI_ALIGN) % LAI_ALIGN);
 }
 
@@ -5318,6 +5854,7 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
     layer->write = preset->write;
     layer->normalised = preset->normalised;
     layer->decay_required = preset->decay_required;
+    layer->read = preset->read;
     layer->heads = layer->q_heads = layer->k_heads = heads;
     layer->dim_k = dim_k;
     layer->dim_v = dim_v;
@@ -5369,9 +5906,13 @@ LA_DEF la_in la_bhtd(const float *data, int64_t tokens, int64_t heads, int64_t w
     return x;
 }
 
-LA_DEF la_in la_per_head(const float *data) {
-    la_in x = la_bthd(data, 0, 0, 1);
+LA_DEF la_in la_per_channel(const float *data, int64_t width) {
+    la_in x = la_bthd(data, 0, 0, width);
     return x;
+}
+
+LA_DEF la_in la_per_head(const float *data) {
+    return la_per_channel(data, 1);
 }
 
 static la_out lai_writable(float *data, la_in view) {
@@ -5447,8 +5988,10 @@ static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *p
     const double keys = call->offsets ? all : B * (double)call->keys;
     const double out_heads = (double)lai_out_heads(layer), q_heads = (double)layer->q_heads;
     const double states = (call->state_in != NULL) + (call->state_out != NULL);
-    plan->flops = keys * H * r * dv * (layer->write == LA_WRITE_DELTA ? 4.0 : 2.0) +
-                  queries * out_heads * r * dv * 2.0;
+    const double writes = layer->write == LA_WRITE_ADD     ? 2.0
+                          : layer->write == LA_WRITE_DELTA ? 4.0
+                                                           : 6.0; /* and what they predict by */
+    plan->flops = keys * H * r * dv * writes + queries * out_heads * r * dv * 2.0;
     if (layer->feature == LA_FEATURE_FAVOR)
         plan->flops +=
             2.0 * dk * (double)layer->features * (keys + queries * (double)lai_queries(layer)) * H;
@@ -5457,6 +6000,7 @@ static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *p
     if (call->log_decay.data && call->log_decay.token_stride != 0)
         plan->bytes += keys * H * (double)call->log_decay.width;
     if (call->beta.data) plan->bytes += keys * H * (double)call->beta.width;
+    if (call->out_gate.data) plan->bytes += queries * out_heads * dv;
     plan->bytes += states * B * H * (double)lai_head_floats(layer);
     plan->bytes *= (double)sizeof(float);
 }
@@ -5561,6 +6105,7 @@ static void lai_blob_header(const la_layer *layer, int64_t count, unsigned char 
     header[10] = (unsigned char)layer->normalised;
     header[11] = (unsigned char)layer->state_layout;
     header[12] = (unsigned char)lai_has_maximum(layer);
+    header[14] = (unsigned char)layer->read;
     if (layer->feature == LA_FEATURE_FAVOR) header[13] = (unsigned char)layer->favor_kernel;
     lai_put(header + 16, (uint64_t)layer->heads, 8);
     lai_put(header + 24, (uint64_t)lai_features(layer), 8);
@@ -5772,6 +6317,14 @@ LA_DEF la_status la_mamba2_gates(float *dt, float *log_decay, const float *a, co
             dt[at] = (float)(limit > 0.0 ? limit : step);
             log_decay[at] = -(float)exp(limit > 0.0 ? A + log(limit) : lai_log_rate(A, x, b));
         }
+    return LA_OK;
+}
+
+LA_DEF la_status la_rwkv_log_decay(float *log_decay, const float *w, int64_t count) {
+    int64_t i;
+    if (count < 0 || count > LAI_MAX_COUNT) return LA_E_SIZE;
+    if (count > 0 && (!log_decay || !w)) return LA_E_NULL;
+    for (i = 0; i < count; ++i) log_decay[i] = -(float)exp((double)w[i]);
     return LA_OK;
 }
 

@@ -62,6 +62,12 @@ void call_skip(la_call *call, int64_t tokens) {
     skip(&call->v, tokens);
     skip(&call->log_decay, tokens);
     skip(&call->beta, tokens);
+    skip(&call->erase, tokens);
+    skip(&call->bonus, tokens);
+    skip(&call->a, tokens);
+    skip(&call->b, tokens);
+    skip(&call->skip, tokens);
+    skip(&call->out_gate, tokens);
     call->out.data += tokens * call->out.token_stride;
 }
 
@@ -86,10 +92,11 @@ typedef struct Head {
     const la_call *call;
     int64_t b, state, query, key;
     int round_decay;
-    double *S, *z; /* S[i][j] = S[i * dv + j]; both relative to exp(m)       */
-    double *x;     /* the row that features were taken of                    */
+    double *S, *z;    /* S[i][j] = S[i * dv + j]; both relative to exp(m)       */
+    double *x;        /* the row that features were taken of                    */
     double *features; /* relative to exp(top)                                */
-    double m, top; /* 0 where the features are no exponentials               */
+    double *e;        /* what DPLR predicts                                  */
+    double m, top;    /* 0 where the features are no exponentials               */
 } Head;
 
 /* Row of token t -> head->x, by the L2 norm where the layer has it. */
@@ -206,13 +213,37 @@ static void raise_maximum(Head *head) {
     head->m = head->top;
 }
 
-/* S' = Diag(alpha) S;  u = beta v  or  beta (v - S'^T k);  S = S' + k u^T;  z likewise. */
+/* Element i of an optional row of this head; 1 where it is absent. */
+static double element(const Head *head, const la_in *view, int64_t t, int64_t i) {
+    if (view->data == NULL) {
+        return 1;
+    }
+    return (double)view_row(view, head->b, t, head->state)[view->width == 1 ? 0 : i];
+}
+
+/* e = S^T a before the decay, for DPLR. */
+static void oracle_predict(Head *head, int64_t t) {
+    int64_t i, j, dv = head->layer->dim_v;
+    for (j = 0; j < dv; j++) {
+        head->e[j] = 0;
+        for (i = 0; i < head->layer->dim_k; i++) {
+            head->e[j] += head->S[i * dv + j] * element(head, &head->call->a, t, i);
+        }
+    }
+}
+
+/* S' = Diag(alpha) S;  u = beta v  or  beta (v - S'^T k)  or, with an erase gate,
+   beta v - S'^T (erase k);  S = S' + k u^T, of DPLR + b e^T;  z likewise. */
 static void oracle_write(Head *head, int64_t t) {
     int64_t i, j, r = oracle_features(head->layer), dv = head->layer->dim_v;
     const float *v = view_row(&head->call->v, head->b, t, head->state);
-    const la_in *beta = &head->call->beta;
+    const la_in *beta = &head->call->beta, *erase = &head->call->erase;
     const double *k = head->features;
     double *S = head->S;
+    int dplr = head->layer->write == LA_WRITE_DPLR;
+    if (dplr) {
+        oracle_predict(head, t);
+    }
     take_features(head, &head->call->k, t, head->key, head->m);
     raise_maximum(head);
     for (i = 0; i < r; i++) {
@@ -223,17 +254,28 @@ static void oracle_write(Head *head, int64_t t) {
         head->z[i] = alpha * head->z[i] + k[i];
     }
     for (j = 0; j < dv; j++) {
-        double u = (double)v[j];
-        if (head->layer->write == LA_WRITE_DELTA) {
-            for (i = 0; i < r; i++) {
-                u -= S[i * dv + j] * k[i];
-            }
+        double u = (double)v[j] * (erase->data != NULL ? element(head, beta, t, j) : 1);
+        for (i = 0; head->layer->write == LA_WRITE_DELTA && i < r; i++) {
+            u -= S[i * dv + j] * k[i] * element(head, erase, t, i);
         }
-        if (beta->data != NULL) {
-            u *= (double)view_row(beta, head->b, t, head->state)[beta->width == 1 ? 0 : j];
-        }
+        u *= erase->data == NULL ? element(head, beta, t, j) : 1;
         for (i = 0; i < r; i++) {
             S[i * dv + j] += k[i] * u;
+            S[i * dv + j] += dplr ? element(head, &head->call->b, t, i) * head->e[j] : 0;
+        }
+    }
+}
+
+/* Of a token that is read before its write: S + (bonus k) (beta v)^T, without the decay. */
+static void oracle_preview(Head *head, int64_t t) {
+    int64_t i, j, dv = head->layer->dim_v;
+    const float *v = view_row(&head->call->v, head->b, t, head->state);
+    take_features(head, &head->call->k, t, head->key, 0);
+    for (i = 0; i < head->layer->dim_k; i++) {
+        double k = head->features[i] * element(head, &head->call->bonus, t, i);
+        for (j = 0; j < dv; j++) {
+            double u = element(head, &head->call->beta, t, j) * (double)v[j];
+            head->S[i * dv + j] += k * u;
         }
     }
 }
@@ -300,7 +342,39 @@ static void save_state(const Head *head) {
     }
 }
 
-/* Query head j. Causal: write a token, read it. Bidirectional: write all, then read all. */
+/* Read before the write: what is read is only looked at. */
+static double oracle_read_first(Head *head, int64_t t, double *o) {
+    double *S = head->S, size;
+    head->S = calloc((size_t)(head->layer->dim_k * head->layer->dim_v), sizeof *S);
+    if (head->S == NULL) {
+        abort();
+    }
+    memcpy(head->S, S, (size_t)(head->layer->dim_k * head->layer->dim_v) * sizeof *S);
+    oracle_preview(head, t);
+    size = oracle_read(head, t, o);
+    free(head->S);
+    head->S = S;
+    return size;
+}
+
+/* y = (o + D v) z / (1 + exp(-z)) for output head j */
+static void oracle_finish(const Head *head, int64_t t, int64_t j, double *o) {
+    const la_call *call = head->call;
+    int64_t i;
+    for (i = 0; i < head->layer->dim_v; i++) {
+        if (call->skip.data != NULL) {
+            double v = (double)view_row(&call->v, head->b, t, head->state)[i];
+            o[i] += element(head, &call->skip, t, i) * v;
+        }
+        if (call->out_gate.data != NULL) {
+            double z = (double)view_row(&call->out_gate, head->b, t, j)[i];
+            o[i] *= z / (1 + exp(-z));
+        }
+    }
+}
+
+/* Query head j. Causal: write a token, read it, or, if the layer has it so, the other way round.
+   Bidirectional: write all, then read all. */
 static void oracle_head(Head *head, int64_t j, Oracle *oracle) {
     int64_t t, heads = oracle_out_heads(head->layer), dv = head->layer->dim_v;
     double *out = oracle->out + (head->b * head->call->tokens * heads + j) * dv, size = 0;
@@ -309,10 +383,16 @@ static void oracle_head(Head *head, int64_t j, Oracle *oracle) {
         oracle_write(head, t);
     }
     for (t = 0; t < tokens_of(head->call, head->b); t++) {
+        if (head->layer->read == LA_READ_BEFORE) {
+            size += oracle_read_first(head, t, out + t * heads * dv);
+        }
         if (!head->layer->bidirectional) {
             oracle_write(head, t);
         }
-        size += oracle_read(head, t, out + t * heads * dv);
+        if (head->layer->read == LA_READ_AFTER) {
+            size += oracle_read(head, t, out + t * heads * dv);
+        }
+        oracle_finish(head, t, j, out + t * heads * dv);
     }
     oracle->size[head->b * heads + j] = sqrt(size);
     save_state(head);
@@ -320,14 +400,26 @@ static void oracle_head(Head *head, int64_t j, Oracle *oracle) {
 
 void oracle_forward(const la_layer *layer, const la_call *call, Oracle *oracle) {
     int64_t b, j, heads = oracle_out_heads(layer), r = oracle_features(layer);
-    double *z = calloc((size_t)(2 * r + layer->dim_k), sizeof *z);
+    double *z = calloc((size_t)(2 * r + layer->dim_k + layer->dim_v), sizeof *z);
     if (z == NULL) {
         abort();
     }
     for (b = 0; b < call->batch; b++) {
         for (j = 0; j < heads; j++) {
-            Head head = {layer, call, b, j, j, 0, oracle->round_decay, NULL, z, z + 2 * r, z + r,
-                         0, 0};
+            Head head = {layer,
+                         call,
+                         b,
+                         j,
+                         j,
+                         0,
+                         oracle->round_decay,
+                         NULL,
+                         z,
+                         z + 2 * r,
+                         z + r,
+                         z + 2 * r + layer->dim_k,
+                         0,
+                         0};
             if (layer->q_heads > layer->heads) {
                 head.state = j * layer->heads / layer->q_heads;
             } else {
@@ -375,8 +467,8 @@ static float *problem_buffer(Problem *problem, size_t count) {
 }
 
 static la_in as_input(la_out view) {
-    la_in input = {view.data, view.batch_stride, view.token_stride, view.head_stride, view.width,
-                   view.type};
+    la_in input = {view.data,        view.batch_stride, view.token_stride,
+                   view.head_stride, view.width,        view.type};
     return input;
 }
 
@@ -414,6 +506,30 @@ static void new_packed_tensors(Problem *problem) {
     problem->v.width = problem->v.head_stride = layer->dim_v;
 }
 
+/* What else the rule has: the erase gate and the bonus, unless Spec.bare, or the vectors of DPLR. */
+static void new_partners(Problem *problem) {
+    const la_layer *layer = &problem->layer;
+    la_call *call = &problem->call;
+    int64_t S = call->keys, H = layer->heads, dk = layer->dim_k;
+    if (problem->spec.variant == LA_GDN2 && !problem->spec.bare) {
+        problem->erase = new_tensor(problem, S, H, dk);
+    }
+    if (layer->read == LA_READ_BEFORE && !problem->spec.bare) {
+        problem->bonus = new_tensor(problem, S, H, dk);
+    }
+    if (layer->read == LA_READ_BEFORE && !problem->spec.token_bonus) {
+        problem->bonus.token_stride = problem->bonus.batch_stride = 0;
+    }
+    if (layer->write == LA_WRITE_DPLR) {
+        problem->a = new_tensor(problem, S, H, dk);
+        problem->b = new_tensor(problem, S, H, dk);
+    }
+    call->erase = as_input(problem->erase);
+    call->bonus = as_input(problem->bonus);
+    call->a = as_input(problem->a);
+    call->b = as_input(problem->b);
+}
+
 static void new_inputs(Problem *problem) {
     const Spec *spec = &problem->spec;
     const la_layer *layer = &problem->layer;
@@ -436,9 +552,20 @@ static void new_inputs(Problem *problem) {
         int64_t width = spec->beta == BETA_CHANNEL ? layer->dim_v : 1;
         problem->beta = new_tensor(problem, S, layer->heads, width);
     }
+    new_partners(problem);
+    if (spec->skip != 0) {
+        problem->skip = new_tensor(problem, S, layer->heads, spec->skip == 2 ? layer->dim_v : 1);
+        problem->skip.token_stride = problem->skip.batch_stride = 0;
+    }
+    if (spec->out_gate) {
+        problem->out_gate = new_tensor(problem, spec->T, oracle_out_heads(layer), layer->dim_v);
+    }
+    problem->call.skip = as_input(problem->skip);
+    problem->call.out_gate = as_input(problem->out_gate);
     if (spec->strides == STRIDES_BROADCAST) {
         problem->q.batch_stride = problem->k.head_stride = problem->v.token_stride = 0;
         problem->log_decay.batch_stride = problem->beta.batch_stride = 0;
+        problem->a.batch_stride = problem->call.a.batch_stride = 0;
     }
     problem->call.q = as_input(problem->q);
     problem->call.k = as_input(problem->k);
@@ -551,6 +678,50 @@ static float beta_of(const Problem *problem, int64_t t, int64_t n) {
     return random_uniform(0.1f, 2);
 }
 
+/* a = -kk of length 0.999 and b = lr kk with lr in (0, 1), or, exact, signed unit vectors, of which
+   only b is 0 here and there; in general, any with |a| |b| = 0.4. */
+static void fill_pair(const Problem *problem, float *a, float *b, int64_t n) {
+    double aa = 0, bb = 0;
+    int64_t i;
+    int general = problem->spec.general;
+    for (i = 0; i < n; i++) {
+        a[i] = random_uniform(-1, 1);
+        b[i] = general ? random_uniform(-1, 1) : -a[i] * random_uniform(0, 1);
+        aa += (double)a[i] * (double)a[i];
+        bb += (double)b[i] * (double)b[i];
+    }
+    for (i = 0; i < n; i++) {
+        a[i] = (float)((double)a[i] * 0.999 / sqrt(aa));
+        b[i] = problem->spec.bare ? 0 : b[i];
+        b[i] = (float)((double)b[i] * (general ? 0.4 / sqrt(bb) : 0.999 / sqrt(aa)));
+    }
+    if (problem->spec.exact) {
+        int one = random_below((int)n);
+        memset(a, 0, (size_t)n * sizeof *a);
+        memset(b, 0, (size_t)n * sizeof *b);
+        a[one] = -1;
+        b[one] = (float)random_below(2);
+    }
+}
+
+static void fill_partners(Problem *problem, int64_t b, int64_t h) {
+    int64_t t, i, n = keys_of(&problem->layer, &problem->call, b), dk = problem->layer.dim_k;
+    int exact = problem->spec.exact;
+    for (t = 0; t < n; t++) {
+        for (i = 0; problem->erase.data != NULL && i < dk; i++) {
+            float x =
+                exact ? (float)random_below(3) : random_uniform(0, problem->spec.general ? 2 : 1);
+            out_row(&problem->erase, b, t, h)[i] = x;
+        }
+        for (i = 0; problem->bonus.data != NULL && i < dk; i++) {
+            out_row(&problem->bonus, b, t, h)[i] = exact ? small_integer(2) : random_uniform(-2, 2);
+        }
+        if (problem->a.data != NULL) {
+            fill_pair(problem, out_row(&problem->a, b, t, h), out_row(&problem->b, b, t, h), dk);
+        }
+    }
+}
+
 static void fill_gates(Problem *problem, int64_t b, int64_t h) {
     int64_t t, i, n = keys_of(&problem->layer, &problem->call, b);
     for (i = 0; problem->log_decay.data != NULL && i < problem->log_decay.width; i++) {
@@ -587,6 +758,15 @@ static void fill_inputs(Problem *problem) {
         }
         for (h = 0; h < layer->heads; h++) {
             fill_gates(problem, b, h);
+            fill_partners(problem, b, h);
+            if (problem->skip.data != NULL) {
+                fill_any(&problem->spec, out_row(&problem->skip, b, 0, h), problem->skip.width);
+            }
+        }
+        for (t = 0; problem->out_gate.data != NULL && t < tokens_of(&problem->call, b); t++) {
+            for (h = 0; h < oracle_out_heads(layer); h++) {
+                fill_any(&problem->spec, out_row(&problem->out_gate, b, t, h), layer->dim_v);
+            }
         }
     }
 }
@@ -794,18 +974,19 @@ const char *problem_text(const Problem *problem) {
     snprintf(text, sizeof text,
              "%s: %s B%d T%d H%d/%d/%d %dx%d gate %d(%g)%s beta %d states %d strides %d map %d %s "
              "l2 %d scale %g exact %d normalised %d eps %g (%d) keys %d ragged %d position %d "
-             "features %d kernel %d %g per head %d%s, %s chunk %d %s threads %d",
+             "features %d kernel %d %g per head %d%s%s%s%s, %s chunk %d %s threads %d",
              problem->note, variant ? variant : "?", (int)spec->B, (int)spec->T, (int)spec->H,
              (int)spec->Hq, (int)spec->Hk, (int)spec->dk, (int)spec->dv, (int)spec->gate,
              (double)spec->gate_value, spec->gate_channel ? " by channel" : "", (int)spec->beta,
-             (int)spec->states, (int)spec->strides,
-             spec->head_map, spec->layout == LA_VK ? "vk" : "kv", spec->l2_mode,
-             (double)spec->scale, spec->exact, problem->layer.normalised, (double)spec->eps,
-             spec->eps_mode, (int)spec->keys, spec->ragged, (int)spec->position,
-             (int)spec->features, spec->favor_kernel, (double)spec->feature_eps,
-             spec->head_projections, spec->bidirectional ? " bidirectional" : "",
-             forms[problem->way.form & 3],
-             (int)problem->way.chunk, isa ? isa : "isa auto", (int)problem->way.threads);
+             (int)spec->states, (int)spec->strides, spec->head_map,
+             spec->layout == LA_VK ? "vk" : "kv", spec->l2_mode, (double)spec->scale, spec->exact,
+             problem->layer.normalised, (double)spec->eps, spec->eps_mode, (int)spec->keys,
+             spec->ragged, (int)spec->position, (int)spec->features, spec->favor_kernel,
+             (double)spec->feature_eps, spec->head_projections,
+             spec->bidirectional ? " bidirectional" : "", spec->bare ? " bare" : "",
+             spec->general ? " general" : "", spec->token_bonus ? " bonus by token" : "",
+             forms[problem->way.form & 3], (int)problem->way.chunk, isa ? isa : "isa auto",
+             (int)problem->way.threads);
     return text;
 }
 
@@ -857,12 +1038,6 @@ int problem_run(Problem *problem, const Way *way) {
     return run_slices(problem, problem->call);
 }
 
-static void skip_tokens(la_in *view, int64_t tokens) {
-    if (view->data != NULL) {
-        view->data += tokens * view->token_stride;
-    }
-}
-
 int problem_run_parts(Problem *problem, const Way *ways, const int64_t *lengths, int count) {
     int64_t positions[PROBLEM_BATCH], b;
     int i, cosformer = problem->layer.feature == LA_FEATURE_COSFORMER;
@@ -880,12 +1055,7 @@ int problem_run_parts(Problem *problem, const Way *ways, const int64_t *lengths,
         if (!run_slices(problem, call)) {
             return 0;
         }
-        skip_tokens(&call.q, lengths[i]);
-        skip_tokens(&call.k, lengths[i]);
-        skip_tokens(&call.v, lengths[i]);
-        skip_tokens(&call.log_decay, lengths[i]);
-        skip_tokens(&call.beta, lengths[i]);
-        call.out.data += lengths[i] * call.out.token_stride;
+        call_skip(&call, lengths[i]);
         for (b = 0; b < problem->spec.B; b++) {
             positions[b] += lengths[i];
         }
@@ -908,8 +1078,8 @@ int problem_run_split(Problem *problem, const Way *way, const int64_t *lengths, 
 
 /* A reflection at one key over and over, which the manual excepts: beta next to 2. */
 static int reflects(const la_layer *layer, const la_call *call, int64_t b, int64_t t, int64_t h) {
-    int64_t kh = layer->head_map == LA_TILED ? h % layer->k_heads
-                                             : h * layer->k_heads / layer->heads;
+    int64_t kh =
+        layer->head_map == LA_TILED ? h % layer->k_heads : h * layer->k_heads / layer->heads;
     if (layer->write != LA_WRITE_DELTA || call->beta.data == NULL || t == 0 ||
         view_row(&call->beta, b, t, h)[0] < 1.9f) {
         return 0;
@@ -1013,8 +1183,8 @@ static int check_state(const Problem *problem, int64_t b, int64_t h, int64_t fir
                  "%s: |S - S64| = %g, limit %g (|S64| %g); worst S[b %d][h %d][%d][%d]: "
                  "got %.9g, want %.9g",
                  text_unless(ok, problem), sqrt(error), c * sqrt(size), sqrt(size), (int)b, (int)h,
-                 (int)worst_i, (int)worst_j,
-                 factor * final_state(problem, b, h, worst_i, worst_j), worst_want);
+                 (int)worst_i, (int)worst_j, factor * final_state(problem, b, h, worst_i, worst_j),
+                 worst_want);
 }
 
 /* Gaps between padded rows, and rows beyond a length, must still hold prepare_run's NaN. */

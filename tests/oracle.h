@@ -19,19 +19,19 @@
 /* ---------------------------------------------------------------- the oracle */
 
 typedef struct Oracle {
-    double *out;    /* [B][T][max(H, Hq)][dv]                                           */
-    double *state;  /* [B][H][S [r][dv], z [r] where normalised, m [1] where exponential], */
-                    /* whatever the layout; S and z relative to exp(m), as in the library  */
-    double *size;   /* [B][max(H, Hq)]: N of promise 1, the size without cancellation   */
+    double *out;     /* [B][T][max(H, Hq)][dv]                                           */
+    double *state;   /* [B][H][S [r][dv], z [r] where normalised, m [1] where exponential], */
+                     /* whatever the layout; S and z relative to exp(m), as in the library  */
+    double *size;    /* [B][max(H, Hq)]: N of promise 1, the size without cancellation   */
     int round_decay; /* 1: exp(g) rounded to float32, for exact data                    */
 } Oracle;
 
 /* Reads every tensor through the views of the call. The arrays are the caller's. */
 void oracle_forward(const la_layer *layer, const la_call *call, Oracle *oracle);
 
-int64_t oracle_features(const la_layer *layer);   /* r                        */
-int oracle_has_maximum(const la_layer *layer);    /* m: FAVOR+ with exponentials */
-int64_t oracle_out_heads(const la_layer *layer);  /* max(H, Hq)               */
+int64_t oracle_features(const la_layer *layer);    /* r                        */
+int oracle_has_maximum(const la_layer *layer);     /* m: FAVOR+ with exponentials */
+int64_t oracle_out_heads(const la_layer *layer);   /* max(H, Hq)               */
 int64_t oracle_head_floats(const la_layer *layer); /* floats of the oracle's state per head */
 
 /* Where S[i][j] (or z[i], as j = dv, or m, as i = r) of head h stands in one sequence's state of
@@ -68,16 +68,16 @@ typedef enum States { STATES_BOTH, STATES_SAME, STATES_IN, STATES_OUT, STATES_NO
 typedef enum Strides {
     STRIDES_BTHD,
     STRIDES_BHTD,
-    STRIDES_PADDED,    /* rows apart, NaN between them                               */
-    STRIDES_QKV,       /* q, k and v side by side in one buffer [B][T][...]          */
-    STRIDES_REVERSED,  /* heads and tokens stored backwards                          */
-    STRIDES_BROADCAST  /* stride 0: q by sequence, k by head, v by token, gates by sequence */
+    STRIDES_PADDED,   /* rows apart, NaN between them                               */
+    STRIDES_QKV,      /* q, k and v side by side in one buffer [B][T][...]          */
+    STRIDES_REVERSED, /* heads and tokens stored backwards                          */
+    STRIDES_BROADCAST /* stride 0: q by sequence, k by head, v by token, gates by sequence */
 } Strides;
 
 typedef struct Spec { /* 0 stands for the usual value: B = 1, Hq = Hk = H, scale = 1, ... */
     la_variant variant;
     int64_t B, T, H, Hq, Hk, dk, dv;
-    int64_t keys;     /* of bidirectional layers; -1: none             */
+    int64_t keys; /* of bidirectional layers; -1: none             */
     Gate gate;
     float gate_value;
     int gate_channel; /* 1: a gate per key channel                     */
@@ -92,8 +92,8 @@ typedef struct Spec { /* 0 stands for the usual value: B = 1, Hq = Hk = H, scale
     int shift;        /* buffers start 4 * shift bytes off a boundary of 64 */
     int normalised;   /* 1: also where the preset is not               */
     int bidirectional;
-    int ragged;       /* 1: a length per sequence, and one of its keys; NaN beyond */
-    int positive;     /* 1: q and k in (0.1, 1)                        */
+    int ragged;   /* 1: a length per sequence, and one of its keys; NaN beyond */
+    int positive; /* 1: q and k in (0.1, 1)                        */
     int eps_mode;
     float eps;
     int64_t position; /* cosFormer: of sequence 0's first token; each next one starts 3 later */
@@ -101,6 +101,10 @@ typedef struct Spec { /* 0 stands for the usual value: B = 1, Hq = Hk = H, scale
     int64_t features; /* FAVOR+: rows of the projection, 2 dk + 3      */
     int favor_kernel, head_projections; /* 1: a projection per head    */
     float feature_eps;
+    int skip, out_gate; /* 1: there is one; skip 2: by channel                      */
+    int bare;           /* 1: without erase gate or bonus; b of DPLR is 0             */
+    int token_bonus;    /* 1: a bonus per token, not per head                        */
+    int general;        /* 1: a and b of DPLR have nothing to do with each other     */
 } Spec;
 
 /* One way to compute it. All zero: what LA_AUTO takes, in one thread. */
@@ -116,30 +120,31 @@ int isa_number(int i, int *isa); /* the i-th instruction set of this machine */
 
 /* ---------------------------------------------------------------- the problem */
 
-enum { PROBLEM_BUFFERS = 12, PROBLEM_BATCH = 16 };
+enum { PROBLEM_BUFFERS = 16, PROBLEM_BATCH = 16 };
 
 typedef struct Problem {
     Spec spec;
     la_layer layer;
-    la_call call;        /* complete but for the workspace, which problem_run brings            */
+    la_call call; /* complete but for the workspace, which problem_run brings            */
     la_out q, k, v, log_decay, beta; /* the inputs again, writable through out_row              */
-    const char *note;    /* told in failures                                                    */
-    Way way;             /* of the last run                                                     */
+    la_out erase, bonus, a, b, skip, out_gate;
+    const char *note; /* told in failures                                                    */
+    Way way;          /* of the last run                                                     */
     float *buffers[PROBLEM_BUFFERS]; /* guarded; freed with the problem                        */
     int buffer_count;
     int64_t lengths[PROBLEM_BATCH], key_lengths[PROBLEM_BATCH], positions[PROBLEM_BATCH];
-    float *state_start;  /* the initial states, or NULL; restored before every run              */
+    float *state_start; /* the initial states, or NULL; restored before every run              */
     size_t out_floats, state_floats; /* of all sequences, gaps included                         */
-    float *out_start;    /* the lowest address of the output                                    */
-    float *states;       /* the buffer of the final states, or NULL                             */
+    float *out_start; /* the lowest address of the output                                    */
+    float *states;    /* the buffer of the final states, or NULL                             */
     Oracle want;
 } Problem;
 
 /* Both answer NULL, after a failed check, if the layer is refused. */
 Problem *problem_new(const Spec *spec);   /* fills everything from random_bits, asks the oracle */
 Problem *problem_blank(const Spec *spec); /* everything in place, but not yet filled           */
-void problem_oracle(Problem *problem);  /* again, after inputs or settings were changed       */
-void problem_free(Problem *problem);    /* checks the canaries                                */
+void problem_oracle(Problem *problem);    /* again, after inputs or settings were changed       */
+void problem_free(Problem *problem);      /* checks the canaries                                */
 
 /* "gated-deltanet B1 T33 H2/2/2 7x13 kv ... chunkwise 16 avx2", in a static buffer. */
 const char *problem_text(const Problem *problem);

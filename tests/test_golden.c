@@ -51,7 +51,10 @@ static const struct Golden {
     {"mamba2_06", LA_MAMBA2}, {"mamba2_07", LA_MAMBA2}, {"mamba2_08", LA_MAMBA2},
     {"onnx_01", LA_KDA}, {"onnx_02", LA_DELTANET}, {"onnx_04", LA_GLA}, {"onnx_05", LA_KDA},
     {"onnx_06", LA_KDA}, {"onnx_07", LA_KDA}, {"onnx_10", LA_FWP}, {"onnx_11", LA_FWP},
-    {"onnx_12", LA_KDA},
+    {"onnx_12", LA_KDA}, {"rwkv6_01", LA_RWKV6}, {"rwkv6_02", LA_RWKV6}, {"rwkv6_03", LA_RWKV6},
+    {"rwkv6_04", LA_RWKV6}, {"rwkv6_05", LA_RWKV6}, {"rwkv6_06", LA_RWKV6}, {"rwkv7_01", LA_RWKV7},
+    {"rwkv7_02", LA_RWKV7}, {"rwkv7_03", LA_RWKV7}, {"rwkv7_04", LA_RWKV7}, {"rwkv7_05", LA_RWKV7},
+    {"rwkv7_06", LA_RWKV7}, {"rwkv7_07", LA_RWKV7}, {"rwkv7_08", LA_RWKV7},
     /* clang-format on */
 };
 
@@ -200,12 +203,48 @@ static void read_raw_channel_gates(const Problem *problem) {
     float *raw = read_floats(problem->note, "g_raw", rows * width);
     float *A_log = read_floats(problem->note, "A_log", spec->H);
     float *bias = read_floats(problem->note, "dt_bias", width);
-    la_status status = la_kda_log_decay(problem->log_decay.data, raw, A_log, bias, bound, rows,
-                                        spec->H, spec->dk);
+    la_status status =
+        la_kda_log_decay(problem->log_decay.data, raw, A_log, bias, bound, rows, spec->H, spec->dk);
     CHECK(status == LA_OK, "la_kda_log_decay: %s", la_status_text(status));
     free(raw);
     free(A_log);
     free(bias);
+}
+
+/* RWKV: raw w -> its logarithm, by the library's own helper; w of its version 6 may be that. */
+static void read_rwkv_gates(const Problem *problem) {
+    int64_t count = problem->spec.B * problem->spec.T * problem->spec.H * problem->spec.dk;
+    if (has(problem->note, "w_raw")) {
+        float *raw = read_floats(problem->note, "w_raw", count);
+        la_status status = la_rwkv_log_decay(problem->log_decay.data, raw, count);
+        CHECK(status == LA_OK, "la_rwkv_log_decay: %s", la_status_text(status));
+        free(raw);
+    } else {
+        read_tensor(problem, "w", &problem->log_decay, problem->spec.H, problem->spec.T);
+    }
+}
+
+/* The bonus of RWKV-6; a and b of RWKV-7 as they are, or -kk and kk lr. */
+static void read_partners(const Problem *problem) {
+    const Spec *spec = &problem->spec;
+    int64_t count = spec->B * spec->T * spec->H * spec->dk, n;
+    if (spec->variant == LA_RWKV6) {
+        float *u = read_floats(problem->note, "u", spec->H * spec->dk);
+        memcpy(problem->bonus.data, u, (size_t)(spec->H * spec->dk) * sizeof *u);
+        free(u);
+    } else if (has(problem->note, "kk")) {
+        float *kk = read_floats(problem->note, "kk", count);
+        float *lr = read_floats(problem->note, "lr", count);
+        for (n = 0; n < count && kk != NULL && lr != NULL; n++) {
+            problem->a.data[n] = -kk[n];
+            problem->b.data[n] = kk[n] * lr[n];
+        }
+        free(kk);
+        free(lr);
+    } else {
+        read_tensor(problem, "a", &problem->a, spec->H, spec->T);
+        read_tensor(problem, "b", &problem->b, spec->H, spec->T);
+    }
 }
 
 /* Mamba-2: dt as it is or as the helper makes it, and A, of which the helper has ln(-A). */
@@ -232,6 +271,21 @@ static void read_steps(const Problem *problem) {
     }
     free(raw);
     free(A);
+}
+
+/* D [H] and z of Mamba-2 */
+static void read_finish(const Problem *problem) {
+    int64_t h, H = problem->spec.H;
+    if (problem->spec.skip) {
+        float *D = read_floats(problem->note, "D", H);
+        for (h = 0; D != NULL && h < H; h++) {
+            out_row(&problem->skip, 0, 0, h)[0] = D[h];
+        }
+        free(D);
+    }
+    if (problem->spec.out_gate) {
+        read_tensor(problem, "z", &problem->out_gate, H, problem->spec.T);
+    }
 }
 
 /* Element n of S0 or ST [B][H][r][dv], or of z0 or zT [B][H][r] (where `is_z`), in the oracle's
@@ -303,14 +357,19 @@ static void fill_problem(Problem *problem) {
     const Spec *spec = &problem->spec;
     int64_t b;
     int mamba = spec->variant == LA_MAMBA2;
-    read_tensor(problem, mamba ? "C" : "q", &problem->q, spec->Hq, spec->T);
+    int rwkv = spec->variant == LA_RWKV6 || spec->variant == LA_RWKV7;
+    read_tensor(problem, mamba ? "C" : rwkv ? "r" : "q", &problem->q, spec->Hq, spec->T);
     read_tensor(problem, mamba ? "Bm" : "k", &problem->k, spec->Hk, spec->keys);
     read_tensor(problem, mamba ? "x" : "v", &problem->v, spec->H, spec->keys);
     if (spec->beta != BETA_NONE && !mamba) {
         read_tensor(problem, "beta", &problem->beta, spec->H, spec->keys);
     }
-    if (mamba) {
+    if (rwkv) {
+        read_partners(problem);
+        read_rwkv_gates(problem);
+    } else if (mamba) {
         read_steps(problem);
+        read_finish(problem);
     } else if (spec->gate == GATE_HEAD) {
         read_head_gates(problem);
     } else if (spec->gate_channel && has(problem->note, "g_raw")) {
@@ -384,11 +443,15 @@ static Spec read_spec(const struct Golden *golden) {
         spec.gate = GATE_HEAD;
     } else if (golden->variant == LA_MAMBA2) {
         spec.beta = BETA_TOKEN; /* dt */
+        spec.skip = has(name, "D") > 0;
+        spec.out_gate = has(name, "z") > 0;
         spec.gate = GATE_MILD;
-    } else if (has(name, "g") || has(name, "a") || has(name, "gk") || has(name, "g_raw")) {
+    } else if (has(name, "g") || has(name, "a") || has(name, "gk") || has(name, "g_raw") ||
+               has(name, "w") || has(name, "w_raw")) {
         spec.gate = GATE_MILD;
     }
-    spec.gate_channel = has(name, "gk") || has(name, "g_raw");
+    spec.gate_channel =
+        has(name, "gk") || has(name, "g_raw") || has(name, "w") || has(name, "w_raw");
     spec.keys = (int64_t)case_number(name, "S", 0);
     read_normaliser(name, &spec);
     return spec;
@@ -398,42 +461,17 @@ static Spec read_spec(const struct Golden *golden) {
 
 enum { OUTPUT, STATE, NORMALISER };
 
-/* Gammas, raw gates, dt A, FAVOR+'s scale and its feature eps are rounded to float32 on the way. */
+/* Gammas, raw gates, dt A, kk lr, FAVOR+'s scale and its feature eps are rounded to float32 on the way. */
 static int is_narrow(const char *name) {
     return has(name, "gamma") || has(name, "a") || has(name, "g_raw") || has(name, "dt") ||
-           has(name, "W");
-}
-
-/* The peer's outputs as doubles; those of Mamba-2 without what is the caller's: y was y + D x, then
-   times z sigmoid(z). */
-static double *read_outputs(const Problem *problem, const npy_array *peer, int what) {
-    double *y = calloc(peer->count + 1, sizeof *y);
-    npy_array D, x, z;
-    size_t n;
-    read_array(problem->note, "input", "D", &D);
-    read_array(problem->note, "input", "x", &x);
-    read_array(problem->note, "input", "z", &z);
-    for (n = 0; y != NULL && n < peer->count; n++) {
-        size_t head = n / (size_t)problem->spec.dv % (size_t)problem->spec.H;
-        y[n] = npy_double(peer, n);
-        if (what == OUTPUT && z.count > 0) {
-            y[n] *= (1 + exp(-npy_double(&z, n))) / npy_double(&z, n);
-        }
-        if (what == OUTPUT && D.count > 0) {
-            y[n] -= npy_double(&D, head) * npy_double(&x, n);
-        }
-    }
-    npy_free(&D);
-    npy_free(&x);
-    npy_free(&z);
-    return y;
+           has(name, "w_raw") || has(name, "W");
 }
 
 /* |factor oracle - peer|_2 <= tolerance |peer|_2. Unless the peer computed in float32, its values
    then take the place of the oracle's, so that the library is held to them. */
 static void compare_oracle(const Problem *problem, const char *array, int what, double factor) {
     const char *name = problem->note;
-    double tolerance, error = 0, size = 0, *oracle, *wanted;
+    double tolerance, error = 0, size = 0, *oracle;
     char text[128]; /* of the key `precision` */
     npy_array peer;
     size_t n;
@@ -444,18 +482,16 @@ static void compare_oracle(const Problem *problem, const char *array, int what, 
         return;
     }
     oracle = what == OUTPUT ? problem->want.out : problem->want.state;
-    wanted = read_outputs(problem, &peer, what);
-    for (n = 0; wanted != NULL && n < peer.count; n++) {
+    for (n = 0; n < peer.count; n++) {
         int64_t index;
         size_t at = what == OUTPUT ? n : state_place(problem, what == NORMALISER, n, &index);
-        double want = wanted[n];
+        double want = npy_double(&peer, n);
         error += (factor * oracle[at] - want) * (factor * oracle[at] - want);
         size += want * want;
         oracle[at] = single ? oracle[at] : want;
     }
     CHECK(peer.count > 0 && sqrt(error) <= tolerance * sqrt(size),
           "%s %s: the oracle is off by %g, relative", name, array, sqrt(error / size));
-    free(wanted);
     npy_free(&peer);
 }
 
@@ -475,8 +511,8 @@ static void run_case(const struct Golden *golden, int layout) {
     problem_oracle(problem);
     scale = case_number(golden->name, "scale", 1); /* of the peer, in float64 */
     scale = problem->layer.normalised ? 1 : scale / (double)problem->layer.scale;
-    CHECK(has(golden->name, "q") == 4 || has(golden->name, "C") == 4, "%s has no input",
-          golden->name);
+    CHECK(has(golden->name, "q") == 4 || has(golden->name, "C") == 4 || has(golden->name, "r") == 4,
+          "%s has no input", golden->name);
     compare_oracle(problem, "o", OUTPUT, scale);
     compare_oracle(problem, "ST", STATE, 1);
     compare_oracle(problem, "zT", NORMALISER, 1);
@@ -533,8 +569,7 @@ static void onnx_read(Onnx *node, const char *name) {
     node->beta = onnx_input(name, "beta");
     node->past_state = onnx_input(name, "S0");
     node->output = calloc((size_t)(node->B * node->T * node->Hq * node->dv), sizeof(float));
-    node->present_state =
-        calloc((size_t)(node->B * node->H * node->dk * node->dv), sizeof(float));
+    node->present_state = calloc((size_t)(node->B * node->H * node->dk * node->dv), sizeof(float));
 }
 
 static void onnx_free(Onnx *node) {

@@ -318,7 +318,7 @@ TEST(input_unknown_enums) {
             REFUSED(enums[i].status, enums[i].name, set_field(&enums[i], values[j]));
         }
     }
-    REFUSED(LA_E_VARIANT, "write", layer->write = LA_WRITE_DELTA + 1);
+    REFUSED(LA_E_VARIANT, "write", layer->write = LA_WRITE_DPLR + 1);
     REFUSED(LA_E_VALUE, "state_layout", layer->state_layout = LA_VK + 1);
     REFUSED(LA_E_VALUE, "head_map", layer->head_map = LA_TILED + 1);
     REFUSED(LA_E_VALUE, "l2_mode", layer->l2_mode = LA_L2_MAX + 1);
@@ -603,7 +603,7 @@ TEST(input_status_texts) {
 TEST(input_names) {
     static const char *const names[] = {"elu", "favor",    "cosformer",      "retnet", "lightning",
                                         "gla", "deltanet", "gated-deltanet", "kda",    "mamba2",
-                                        "fwp"};
+                                        "fwp", "rwkv6",    "rwkv7",          "gdn2"};
     static const char *const wrong[] = {"", "retne", "retnett", "RetNet", "gated_deltanet", " gla"};
     la_variant variant;
     la_layer layer;
@@ -617,7 +617,7 @@ TEST(input_names) {
     for (i = 0; i < 6; i++) {
         CHECK(la_variant_find(wrong[i], &variant) == LA_E_VARIANT, "\"%s\"", wrong[i]);
     }
-    CHECK(variant == LA_FWP, "an unknown name wrote %d", (int)variant);
+    CHECK(variant == LA_GDN2, "an unknown name wrote %d", (int)variant);
     CHECK(la_variant_find(NULL, &variant) == LA_E_NULL, "no name");
     CHECK(la_variant_find("gla", NULL) == LA_E_NULL, "no result");
     CHECK(la_variant_name((la_variant)0) == NULL, "variant 0");
