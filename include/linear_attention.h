@@ -256,8 +256,48 @@
  *   - Where FAVOR+'s maximum grows past what a float resolves (positive gates beyond 80, |y|^2
  *     beyond 1e7) all of z may underflow: within a call such a state goes on, stored it is empty.
  *
+ * SOFTMAX AND SIGMOID ATTENTION (LA_EXTRAS), for models that have them beside linear layers. The
+ * weights of the keys j that a query sees, and its output:
+ *
+ *     s_j = scale q . k_j + logits_j
+ *     LA_SOFTMAX   o = sum of w_j v_j,  w_j = exp(s_j) / sum of exp(s_i)     1706.03762, eq. 1
+ *     LA_SIGMOID   o = sum of w_j v_j,  w_j = 1 / (1 + exp(-(s_j + bias)))   2409.04431
+ *
+ *     q             [B][T][Hq][dk]
+ *     k, v          [B][S][Hkv][dk], [B][S][Hkv][dv]; Hkv divides Hq. Query head h reads head
+ *                   floor(h Hkv / Hq) (LA_GROUPED) or h mod Hkv (LA_TILED)
+ *     logits        [B][T][Hq][S]: a bias of positions, a mask of 0 and -inf; where dk = 0 all of
+ *                   the logits, q and k being absent; or absent
+ *     out           [B][T][Hq][dv]
+ *     lse           [B][T][Hq]: ln of the sum of exp(s_j), LA_SOFTMAX only; absent = not wanted
+ *     lengths       [B]: queries of each sequence
+ *     key_lengths   [B]: its keys. Absent: S, but for causal layers with lengths S - T + length
+ *     positions     [B]: of its first query among its keys; below 0 and beyond them, too. Absent:
+ *                   the last query stands at the last key, which is right for a cache
+ *
+ * A query at position p sees the keys j <= p (bidirectional: all); with a window only those with
+ * |p - j| < window, and the first `sinks` keys of the call (2309.17453). One that sees none, or
+ * none but logits of -inf, gives 0, and lse = -inf; a logit of +inf or NaN gives NaN.
+ *
+ * A decode step over a cache [slots][Hkv][..] is a call of T = 1. With a window the cache is a ring
+ * of sinks + window slots, in any order of its keys but for the sinks in front:
+ *
+ *     slot = la_attention_slot(&layer, position);         the token's k and v go there
+ *     call.keys = la_attention_slots(&layer, position + 1);
+ *
+ * Keys in parts, on several machines or as they come: a call for each part, with positions relative
+ * to its first key; la_attention_merge joins out and lse of two. The logits of a query exist for
+ * 192 keys at a time, relative to the largest so far (1805.02867, 2205.14135), so that the
+ * workspace does not grow with tokens or keys.
+ *
+ * Bits do not depend on threads, nor outputs on later keys; a NaN reaches only what sees it.
+ * |o - o64| <= (2e-6 + 4e-7 m) sum of |w_j v_j|, m being the largest |scale| sum of |q_i k_ji|;
+ * measured are 1.5e-7 |o64| for normal q and k. Weights below e^-87 of the largest one (LA_SIGMOID:
+ * of 1) count as 0. A query head takes 2 (dk + dv) flops and an exponential for each key that it
+ * sees. The unit of work is (sequence, head of keys, 192 rows), heads that share keys being rows.
+ *
  * OPTIONS, each to be defined before the include that has LA_IMPLEMENTATION; LA_STATIC in every
- * file that includes this one.
+ * file that includes this one, LA_EXTRAS in every file that uses what it declares.
  *
  *     LA_IMPLEMENTATION    compile the implementation here; plain includes may come before or after
  *     LA_STATIC            all functions static: a private copy; one program can hold several
@@ -266,6 +306,7 @@
  *     LA_NO_CHANNELS       without decay per channel
  *     LA_NO_CHUNKS         only the recurrent form, which LA_AUTO is then; nothing bidirectional
  *     LA_SELF              this file's name in quotes, for a renamed copy: it includes itself
+ *     LA_EXTRAS            with softmax and sigmoid attention
  *
  * What a build leaves out is answered by LA_E_UNSUPPORTED. The code of gcc 12 -O2 for x86-64 takes
  * 325 KB; 160 KB with LA_NO_SIMD, and 66 KB with all four.
@@ -6477,17 +6518,24 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens) {
 /* ================================================================================================
  * [LA-10] REFERENCES, LICENCE
  *
+ *   1706.03762  Vaswani, Shazeer, Parmar et al. (2017), Attention Is All You Need
+ *   1805.02867  Milakov, Gimelshein (2018), Online normalizer calculation for softmax
  *   2006.16236  Katharopoulos, Vyas, Pappas, Fleuret (2020), Transformers are RNNs
  *   2009.14794  Choromanski, Likhosherstov et al. (2020), Rethinking Attention with Performers
  *   2102.11174  Schlag, Irie, Schmidhuber (2021), Linear Transformers Are Secretly Fast Weight
  *               Programmers
  *   2202.08791  Qin, Sun, Deng et al. (2022), cosFormer: Rethinking Softmax in Attention
+ *   2205.14135  Dao, Fu, Ermon, Rudra, Re (2022), FlashAttention
  *   2307.08621  Sun, Dong, Huang et al. (2023), Retentive Network
+ *   2309.17453  Xiao, Tian, Chen, Han, Lewis (2023), Efficient Streaming Language Models with
+ *               Attention Sinks
  *   2312.06635  Yang, Wang, Shen, Panda, Kim (2023), Gated Linear Attention Transformers
  *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
  *               Delta Rule
+ *   2409.04431  Ramapuram, Danieli, Dhekane et al. (2024), Theory, Analysis, and Best Practices for
+ *               Sigmoid Self-Attention
  *   2412.06464  Yang, Kautz, Hatamizadeh (2024), Gated Delta Networks
  *   2501.08313  MiniMax (2025), MiniMax-01
  *   2510.26692  Kimi Team (2025), Kimi Linear
