@@ -1925,10 +1925,12 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_stage_pairs       LAI_NAME(stage_pairs)
 #define lai_prepare_pair      LAI_NAME(prepare_pair)
 #define lai_pair_view         LAI_NAME(pair_view)
+#define lai_see_later         LAI_NAME(see_later)
 #define lai_view_pair         LAI_NAME(view_pair)
 #define lai_prefetch_rows     LAI_NAME(prefetch_rows)
 #define lai_pair_prefetch     LAI_NAME(pair_prefetch)
 #define lai_pair_beta         LAI_NAME(pair_beta)
+#define lai_pair_part         LAI_NAME(pair_part)
 #define lai_pair_error        LAI_NAME(pair_error)
 #define lai_pair_output       LAI_NAME(pair_output)
 #define lai_pair_panel        LAI_NAME(pair_panel)
@@ -3639,10 +3641,16 @@ typedef struct lai_pair_view {
     const lai_pair_query *query;
     lai_pass pass;
     const float *v, *beta, *v_soon, *out_soon; /* of token a */
-    const float *k_later, *q_later, *g_later, *a_later, *b_later, *factor_later;
+    lai_rows later[6];                         /* of k, q and what else has rows of dk */
+    int laters;
     float *out;
     int both; /* 0: there is no token b, at an odd end */
 } lai_pair_view;
+
+static void lai_see_later(lai_pair_view *x, const lai_rows *rows, int64_t t) {
+    x->later[x->laters].at = rows->at + t * rows->step;
+    x->later[x->laters++].step = rows->step;
+}
 
 static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
     const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot;
@@ -3659,13 +3667,14 @@ static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_
     x->v = h->v.at + t * h->v.step + h->first;
     x->beta = h->beta.at + t * h->beta.step + (h->beta_wide ? h->first : 0);
     x->v_soon = h->v.at + soon * h->v.step + h->first;
-    x->k_later = h->k.at + later * h->k.step;
-    x->g_later = h->gates_wide ? h->log_decay.at + later * h->log_decay.step : NULL;
-    x->factor_later = h->factor.step ? h->factor.at + later * h->factor.step : NULL;
-    x->a_later = h->dplr ? h->a.at + later * h->a.step : NULL;
-    x->b_later = h->dplr ? h->b.at + later * h->b.step : NULL;
+    x->laters = 0;
+    lai_see_later(x, &h->k, later);
+    if (c->queries > 0) lai_see_later(x, &h->q, later);
+    if (h->gates_wide) lai_see_later(x, &h->log_decay, later);
+    if (h->factor.step) lai_see_later(x, &h->factor, later);
+    if (h->dplr) lai_see_later(x, &h->a, later);
+    if (h->dplr) lai_see_later(x, &h->b, later);
     if (c->queries == 0) return;
-    x->q_later = h->q.at + later * h->q.step;
     x->out = lai_output(h, 0, t, h->first);
     x->out_soon = lai_output(h, 0, soon, h->first);
 }
@@ -3678,17 +3687,12 @@ LAI_INLINE void lai_prefetch_rows(const float *row, int64_t step, int tokens) {
 
 LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
                                   int64_t column, int tokens) {
+    int i;
     lai_prefetch_rows(x->v_soon + column, h->v.step, tokens);
     if (c->queries > 0) lai_prefetch_rows(x->out_soon + column, h->out_step, tokens);
-    for (; column < h->dim_k; column += h->columns) {
-        lai_prefetch_rows(x->k_later + column, h->k.step, tokens);
-        if (c->queries > 0) lai_prefetch_rows(x->q_later + column, h->q.step, tokens);
-        if (x->g_later) lai_prefetch_rows(x->g_later + column, h->log_decay.step, tokens);
-        if (x->factor_later) lai_prefetch_rows(x->factor_later + column, h->factor.step, tokens);
-        if (tokens == 2) continue;
-        lai_prefetch_rows(x->a_later + column, h->a.step, tokens);
-        lai_prefetch_rows(x->b_later + column, h->b.step, tokens);
-    }
+    for (; column < h->dim_k; column += h->columns)
+        for (i = 0; i < x->laters; ++i)
+            lai_prefetch_rows(x->later[i].at + column, x->later[i].step, tokens);
 }
 
 LAI_INLINE lai_v lai_pair_beta(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
@@ -3696,15 +3700,22 @@ LAI_INLINE lai_v lai_pair_beta(const lai_head *h, const lai_pair_view *x, int i,
     return lai_times_beta(h, v, x->beta + i * h->beta.step, column, h->columns - column);
 }
 
-/* v of token i without what the state predicts for it (delta rules) */
+/* what counts of a prediction: y of it, times beta unless an erase gate is beta's part there */
+LAI_INLINE lai_v lai_pair_part(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
+                               float y) {
+    return h->erases ? lai_set(y) : lai_pair_beta(h, x, i, column, lai_set(y));
+}
+
+/* beta v of token i without what the state predicts for it (delta rules) */
 LAI_INLINE lai_v lai_pair_error(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
                                 int i, int64_t column, int rescale, int write) {
-    lai_v v = lai_load_n(x->v + i * h->v.step + column, h->columns - column), r;
-    if (write == LA_WRITE_ADD) return v;
-    if (h->erases) v = lai_pair_beta(h, x, i, column, v);
+    const lai_v v = lai_load_n(x->v + i * h->v.step + column, h->columns - column);
+    const lai_v u = lai_pair_beta(h, x, i, column, v);
+    lai_v r;
+    if (write == LA_WRITE_ADD) return u;
     r = lai_load(c->predicted + 2 * column + 16 * i);
     if (rescale == LAI_TWICE) r = lai_mul(r, lai_set(x->info->late[i]));
-    return lai_fnma(lai_set(x->info->read[i]), r, v);
+    return lai_fnma(lai_pair_part(h, x, i, column, x->info->read[i]), r, u);
 }
 
 /* o of query head m, from what the pass read (o) and the tokens' own writes (u) */
@@ -3734,12 +3745,10 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
     int64_t m;
     if (x->both) lai_pair_prefetch(h, c, x, column, 2);
     u[0] = lai_pair_error(h, c, x, 0, column, rescale, write);
-    if (!delta || !h->erases) u[0] = lai_pair_beta(h, x, 0, column, u[0]);
     u[1] = lai_zero();
     if (x->both) {
         u[1] = lai_pair_error(h, c, x, 1, column, rescale, write);
-        if (delta) u[1] = lai_fnma(lai_set(info->kk), u[0], u[1]);
-        if (!delta || !h->erases) u[1] = lai_pair_beta(h, x, 1, column, u[1]);
+        if (delta) u[1] = lai_fnma(lai_pair_part(h, x, 1, column, info->kk), u[0], u[1]);
     }
     for (m = 1; m < c->queries; ++m) {
         float look[32];
@@ -5509,10 +5518,12 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_stage_pairs
 #undef lai_prepare_pair
 #undef lai_pair_view
+#undef lai_see_later
 #undef lai_view_pair
 #undef lai_prefetch_rows
 #undef lai_pair_prefetch
 #undef lai_pair_beta
+#undef lai_pair_part
 #undef lai_pair_error
 #undef lai_pair_output
 #undef lai_pair_panel
