@@ -465,7 +465,8 @@ static int option_of_field(const char *field)
 {
     static const struct { const char *field; int o; } others[] = {
         {"heads", O_V}, {"q_heads", O_Q}, {"k_heads", O_K}, {"kv_heads", O_K},
-        {"dim_k", O_K}, {"dim_v", O_V}, {"batch", O_Q}, {"tokens", O_Q}, {"keys", O_K}, {"features", O_PROJECTION},
+        {"dim_k", O_K}, {"dim_v", O_V}, {"batch", O_Q}, {"tokens", O_Q}, {"keys", O_K},
+        {"features", O_PROJECTION},
         {"key_lengths", O_LENGTHS}, {"positions", O_POSITION}, {"thread_count", O_THREADS},
     };
     const size_t length = field ? strcspn(field, ".") : 0;

@@ -289,8 +289,9 @@ attention_case() {
     # shellcheck disable=SC2046 # options are a list of words
     launch "$attend" --variant softmax --q "$f/q.npy" --k "$f/k.npy" --v "$f/v.npy" --isa "$2" \
         --threads "$3" --out "$work/out/o.npy" --compare "$f/o.npy" --tolerance 1e-6 \
-        $(sed -n 's/^scale=/--scale /p; s/^window=/--window /p; /^causal=no/s/.*/--bidirectional/p' \
-            "$f/case.txt")
+        $(sed -n 's/^scale=/--scale /p
+            s/^window=/--window /p
+            /^causal=no/s/.*/--bidirectional/p' "$f/case.txt")
     problem=
     [ $status -eq 0 ] || problem="status $status: $(said)"
     verdict "$name" "$problem"

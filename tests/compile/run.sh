@@ -180,7 +180,8 @@ has() {
 fast() {
     with="$out/precise.o"
     compile precise -Iinclude -std=c99 -O1 -DLA_EXTRAS -DLA_STATIC -DSECOND_COPY -DPRECISE &&
-        compile fast -Iinclude -std=c99 -Ofast -DLA_EXTRAS -DLA_STATIC -DFAST && link_and_run fast -Ofast
+        compile fast -Iinclude -std=c99 -Ofast -DLA_EXTRAS -DLA_STATIC -DFAST &&
+        link_and_run fast -Ofast
 }
 
 # A renamed copy that finds another version where it includes itself must not compile.
