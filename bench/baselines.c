@@ -51,19 +51,77 @@ static size_t plain_floats(const bench_row *row) {
     return (size_t)(3 * bench_key_features(row) + row->dim_v);
 }
 
+/* f = W root x, of all rows of the projection */
+static void project(const unit *s, const float *x, float root, float *restrict f) {
+    const int64_t m = s->row->features;
+    int64_t i, j;
+    memset(f, 0, (size_t)m * sizeof *f);
+    for (i = 0; i < s->row->dim_k; ++i) {
+        const float y = root * x[i], *w = s->data->columns + i * s->data->most_features;
+        for (j = 0; j < m; ++j) f[j] += w[j] * y;
+    }
+}
+
 /* m^-1/2 exp(w_j . y - |y|^2 / 2), y = sqrt(scale) x; the maximum that the state has room for stays
  * 0: here the exponents are small */
 static void favor_features(const unit *s, const plain *p, const float *x, float *restrict f) {
-    const float root = sqrtf(bench_scale(s->row));
     float half = 0.0f;
-    int64_t i, j;
-    memset(f, 0, (size_t)p->r * sizeof *f);
-    for (i = 0; i < s->row->dim_k; ++i) {
-        const float y = root * x[i], *w = s->data->columns + i * s->data->most_features;
-        half += 0.5f * y * y;
-        for (j = 0; j < p->r; ++j) f[j] += w[j] * y;
+    int64_t i;
+    project(s, x, sqrtf(bench_scale(s->row)), f);
+    for (i = 0; i < s->row->dim_k; ++i) half += 0.5f * bench_scale(s->row) * x[i] * x[i];
+    for (i = 0; i < p->r; ++i) f[i] = expf(f[i] - half) / sqrtf((float)p->r);
+}
+
+/* softmax(W x), softmax(-W x), of numbers that are small, too */
+static void hedgehog_features(const unit *s, const float *x, float *restrict f) {
+    const int64_t m = s->row->features;
+    float plus = 0.0f, minus = 0.0f;
+    int64_t i;
+    project(s, x, 1.0f, f);
+    for (i = 0; i < m; ++i) {
+        minus += f[m + i] = expf(-f[i]);
+        plus += f[i] = expf(f[i]);
     }
-    for (j = 0; j < p->r; ++j) f[j] = expf(f[j] - half) / sqrtf((float)p->r);
+    for (i = 0; i < m; ++i) {
+        f[i] /= plus;
+        f[m + i] /= minus;
+    }
+}
+
+static void fourier_features(const unit *s, const float *x, float *restrict f) {
+    const int64_t m = s->row->features;
+    const float one = 1.0f / sqrtf((float)m);
+    int64_t i;
+    project(s, x, sqrtf(bench_scale(s->row)), f);
+    for (i = 0; i < m; ++i) {
+        f[m + i] = one * sinf(f[i]);
+        f[i] = one * cosf(f[i]);
+    }
+}
+
+static void taylor_features(const unit *s, const float *x, float *restrict f) {
+    const float scale = bench_scale(s->row), root = sqrtf(scale);
+    const int64_t n = s->row->dim_k;
+    int64_t i, j;
+    *f++ = 1.0f;
+    for (i = 0; i < n; ++i) *f++ = root * x[i];
+    for (i = 0; i < n; f += ++i) {
+        for (j = 0; j < i; ++j) f[j] = scale * x[i] * x[j];
+        f[i] = 0.707106781f * scale * x[i] * x[i];
+    }
+}
+
+/* x' = [relu(x), relu(-x)], each number times the one before it, over the sum */
+static void dpfp_features(const unit *s, const float *x, float *restrict f) {
+    const int64_t n = s->row->dim_k;
+    float sum = 0.0f, before = x[n - 1] < 0.0f ? -x[n - 1] : 0.0f;
+    int64_t i;
+    for (i = 0; i < 2 * n; ++i) {
+        const float xi = i < n ? x[i] : -x[i - n], own = xi > 0.0f ? xi : 0.0f;
+        sum += f[i] = own * before;
+        before = own;
+    }
+    for (i = 0; i < 2 * n; ++i) f[i] /= sum;
 }
 
 static void cosine_features(const unit *s, const float *x, int64_t t, float *restrict f) {
@@ -87,6 +145,10 @@ static void features(const unit *s, const plain *p, const float *x, int64_t t, f
         for (i = 0; i < dk; ++i) f[i] = x[i] > 0.0f ? x[i] + 1.0f : expf(x[i]);
         break;
     case LA_COSFORMER: cosine_features(s, x, t, f); break;
+    case LA_DPFP: dpfp_features(s, x, f); break;
+    case LA_BASED: taylor_features(s, x, f); break;
+    case LA_HEDGEHOG: hedgehog_features(s, x, f); break;
+    case LA_RFF: fourier_features(s, x, f); break;
     default: memcpy(f, x, (size_t)dk * sizeof *f);
     }
 }
@@ -339,14 +401,16 @@ void bench_run_openblas(const bench_row *row, const bench_data *data, int64_t th
 /* ---- which rows ------------------------------------------------------------------------------ */
 
 static size_t floats_of(const bench_row *row) {
-    const int keys_alone = row->variant == LA_FAVOR || row->variant == LA_COSFORMER;
+    const int channels = row->engine == BENCH_SOFTMAX || bench_has_channels(row);
     switch (row->engine) {
-    case BENCH_PLAIN_LOOP: return keys_alone && row->decay == BENCH_CHANNEL ? 0 : plain_floats(row);
-    case BENCH_FOUR_SWEEP: return bench_is_normalised(row) ? 0 : (size_t)(row->dim_v + row->dim_k);
+    case BENCH_PLAIN_LOOP: return !channels && row->decay == BENCH_CHANNEL ? 0 : plain_floats(row);
+    case BENCH_FOUR_SWEEP:
+        return bench_is_normalised(row) || !channels ? 0 : (size_t)(row->dim_v + row->dim_k);
 #ifdef BENCH_WITH_OPENBLAS
     case BENCH_OPENBLAS:
         openblas_set_num_threads(1); /* the threads are the bench's own */
-        return !bench_is_normalised(row) && row->decay != BENCH_CHANNEL ? chunk_floats(row) : 0;
+        if (bench_is_normalised(row) || !channels || row->decay == BENCH_CHANNEL) return 0;
+        return chunk_floats(row);
 #endif
     default: return 0;
     }

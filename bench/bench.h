@@ -74,6 +74,8 @@ int bench_is_step(const bench_row *row);
 int bench_is_delta(const bench_row *row);
 int bench_has_beta(const bench_row *row);
 int bench_is_normalised(const bench_row *row);
+int bench_projects(const bench_row *row);         /* features of W x, row->features of them */
+int bench_has_channels(const bench_row *row);     /* features are channels of the keys */
 int bench_usual_decay(const bench_row *row);      /* the variant's own */
 float bench_scale(const bench_row *row);          /* of q . k */
 int64_t bench_key_features(const bench_row *row); /* r, the rows of a state */

@@ -50,7 +50,7 @@ static counts count(const bench_row *row) {
     c.dk = (double)row->dim_k;
     c.dv = (double)row->dim_v;
     c.r = (double)bench_key_features(row);
-    c.s = row->variant == LA_COSFORMER ? c.dk : c.r;
+    c.s = row->variant == LA_COSFORMER || row->variant == LA_BASED ? c.dk : c.r;
     c.queries = (double)row->q_heads / c.H;
     c.keys = (double)row->k_heads / c.H;
     c.reads = larger(c.queries, 1.0);
@@ -66,9 +66,9 @@ static double sum_smaller(double slope, double limit, double n) {
     return n < 1.0 ? 0.0 : slope * turn * (turn + 1.0) / 2.0 + limit * (n - turn);
 }
 
-/* of FAVOR+: projections of all keys and queries */
+/* of all keys and queries */
 static double projections(const bench_row *row, const counts *c) {
-    return row->variant == LA_FAVOR ? 2.0 * c->r * c->dk * (c->keys + c->queries) : 0.0;
+    return 2.0 * (double)row->features * c->dk * (c->keys + c->queries);
 }
 
 static double fewest_flops(const bench_row *row, const counts *c) {
@@ -118,7 +118,8 @@ static double own_flops(const bench_row *row, const counts *c) {
 static double exponentials(const bench_row *row, const counts *c) {
     double n = 0.0;
     if (row->engine == BENCH_SOFTMAX) return c->pairs * (c->T + 1.0) / 2.0;
-    if (row->variant == LA_ELU || row->variant == LA_FAVOR) n += c->r * (c->keys + c->queries);
+    if (row->variant == LA_ELU) n += c->dk * (c->keys + c->queries);
+    n += (double)row->features * (c->keys + c->queries); /* as many as a cosine and a sine take */
     if (row->decay == BENCH_CHANNEL) n += c->dk;
     return row->decay == BENCH_TOKEN ? n + 1.0 : n;
 }

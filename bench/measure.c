@@ -14,10 +14,11 @@ static const double shortest_sample = 2e5, long_enough = 5e8;
 
 /* ---- what rows are --------------------------------------------------------------------------- */
 
+/* small enough that random features estimate kernels well: sums of weights stay away from 0 */
 float bench_scale(const bench_row *row) {
-    return row->variant == LA_FAVOR && row->engine != BENCH_SOFTMAX
-               ? 0.1f
-               : 1.0f / sqrtf((float)row->dim_k);
+    const float d = (float)row->dim_k;
+    if (row->engine == BENCH_SOFTMAX) return 1.0f / sqrtf(d);
+    return row->variant == LA_FAVOR ? 0.1f : row->variant == LA_RFF ? 1.0f / d : 1.0f / sqrtf(d);
 }
 
 int bench_is_step(const bench_row *row) {
@@ -25,7 +26,8 @@ int bench_is_step(const bench_row *row) {
 }
 
 int bench_is_delta(const bench_row *row) {
-    return row->engine != BENCH_SOFTMAX && row->variant >= LA_DELTANET && row->variant <= LA_KDA;
+    if (row->engine == BENCH_SOFTMAX) return 0;
+    return (row->variant >= LA_DELTANET && row->variant <= LA_KDA) || row->variant == LA_DPFP;
 }
 
 /* Mamba-2's is dt */
@@ -33,9 +35,19 @@ int bench_has_beta(const bench_row *row) {
     return bench_is_delta(row) || (row->engine != BENCH_SOFTMAX && row->variant == LA_MAMBA2);
 }
 
-/* these have features, the other variants' are the identity */
 int bench_is_normalised(const bench_row *row) {
-    return row->engine != BENCH_SOFTMAX && row->variant <= LA_COSFORMER;
+    if (row->engine == BENCH_SOFTMAX) return 0;
+    return row->variant <= LA_COSFORMER || (row->variant >= LA_BASED && row->variant <= LA_MAPPED);
+}
+
+int bench_projects(const bench_row *row) {
+    if (row->engine == BENCH_SOFTMAX) return 0;
+    return row->variant == LA_FAVOR || row->variant == LA_HEDGEHOG || row->variant == LA_RFF;
+}
+
+int bench_has_channels(const bench_row *row) {
+    return row->variant != LA_FAVOR && row->variant != LA_COSFORMER &&
+           (row->variant < LA_DPFP || row->variant > LA_RFF);
 }
 
 int bench_usual_decay(const bench_row *row) {
@@ -52,8 +64,15 @@ int bench_usual_decay(const bench_row *row) {
 }
 
 int64_t bench_key_features(const bench_row *row) {
-    if (row->variant == LA_FAVOR) return row->features;
-    return row->variant == LA_COSFORMER ? 2 * row->dim_k : row->dim_k;
+    switch (row->variant) {
+    case LA_FAVOR: return row->features;
+    case LA_HEDGEHOG:
+    case LA_RFF: return 2 * row->features;
+    case LA_COSFORMER:
+    case LA_DPFP: return 2 * row->dim_k; /* nu = 1 */
+    case LA_BASED: return (row->dim_k + 1) * (row->dim_k + 2) / 2;
+    default: return row->dim_k;
+    }
 }
 
 int64_t bench_out_heads(const bench_row *row) {
@@ -86,7 +105,8 @@ static size_t state_bytes(const bench_row *row) {
 typedef struct buffers {
     bench_data data; /* but for what differs from row to row */
     const float *gates[4], *beta;
-    void *all[16]; /* to be freed */
+    const float *mapped_q, *mapped_k; /* positive, as features that a caller has mapped are */
+    void *all[16];                    /* to be freed */
     int count;
 } buffers;
 
@@ -166,6 +186,8 @@ static void make_buffers(buffers *b, const bench_row *rows, int count) {
             b->gates[row->decay] = make_gates(b, row);
     }
     make_projection(b, dk);
+    b->mapped_q = numbers(b, 7, tokens * rows->q_heads * dk, 0.0f, 1.0f);
+    b->mapped_k = numbers(b, 8, tokens * rows->k_heads * dk, 0.0f, 1.0f);
     b->data.state = keep(b, states);
     b->data.workspace = keep(b, workspace);
 }
@@ -190,6 +212,10 @@ static void make_runner(runner *r, bench_row *row, const buffers *b) {
     r->data = b->data;
     r->data.log_decay = b->gates[row->decay];
     r->data.beta = bench_has_beta(row) ? b->beta : NULL;
+    if (row->engine != BENCH_SOFTMAX && row->variant == LA_MAPPED) {
+        r->data.q = b->mapped_q;
+        r->data.k = b->mapped_k;
+    }
     r->data.head_floats = bench_state_floats(row) / (size_t)row->heads;
     r->data.workspace_size = bench_workspace(row);
 }
@@ -274,7 +300,8 @@ static void add_row(distance *d, const float *out, const double *want, double si
  * token or two; of more, to less. The error of the row is that of all. */
 static int is_right(bench_row *row, const float *out, const double *want, const double *size) {
     const int64_t heads = bench_out_heads(row), dv = row->dim_v, T = row->tokens;
-    const double c = fmax(1e-6 * sqrt((double)T), row->variant == LA_FAVOR ? 5e-6 : 0.0);
+    const double sums = 5e-8 * sqrt((double)bench_key_features(row));
+    const double c = fmax(1e-6 * sqrt((double)T), bench_projects(row) ? 5e-6 : sums);
     double difference = 0.0, output = 0.0, count = 0.0;
     int64_t i, t;
     int right = 1;

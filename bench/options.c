@@ -65,7 +65,7 @@ static const struct {
     {"--state",     0, 0,       "kept, none: neither read nor stored, however few the tokens"},
     {"--variant",   0, 0,       "of the library, or a baseline; `bench list` has the names"},
     {"--rule",      0, 0,       "the variants that baselines compute (those of --variant)"},
-    {"--features",  1, 65536,   "of favor (128)"},
+    {"--features",  1, 65536,   "of favor, hedgehog and rff: rows of the projection (128)"},
     {"--decay",     0, 0,       "none, head, token, channel (the variant's own)"},
     {"--form",      0, 0,       "auto, recurrent, chunkwise, parallel"},
     {"--chunk",     0, 1024,    "of the chunkwise form (0: its own choice) and of openblas (64)"},

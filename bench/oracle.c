@@ -27,14 +27,67 @@ static void favor_features(const head *s, const float *x) {
     }
 }
 
+/* y = W x, then softmax of y and of -y, or the cosines and sines of sqrt(scale) y */
+static void projected_features(const head *s, const float *x) {
+    const bench_row *row = s->at.row;
+    const int64_t dk = row->dim_k, m = row->features;
+    const double root = sqrt((double)bench_scale(row));
+    double plus = 0.0, minus = 0.0;
+    int64_t i, j;
+    for (j = 0; j < m; ++j) {
+        double y = 0.0;
+        for (i = 0; i < dk; ++i) y += (double)s->at.data->projection[j * dk + i] * (double)x[i];
+        s->f[j] = row->variant == LA_RFF ? cos(root * y) / sqrt((double)m) : exp(y);
+        s->f[m + j] = row->variant == LA_RFF ? sin(root * y) / sqrt((double)m) : exp(-y);
+        plus += s->f[j];
+        minus += s->f[m + j];
+    }
+    for (j = 0; row->variant == LA_HEDGEHOG && j < m; ++j) {
+        s->f[j] /= plus;
+        s->f[m + j] /= minus;
+    }
+}
+
+/* [relu(x), relu(-x)] times the same one place further, over their sum */
+static void dpfp_features(const head *s, const float *x) {
+    const int64_t n = s->at.row->dim_k;
+    double sum = 0.0;
+    int64_t i;
+    for (i = 0; i < 2 * n; ++i) {
+        const int64_t before = (i + 2 * n - 1) % (2 * n);
+        const double a = i < n ? (double)x[i] : -(double)x[i - n];
+        const double b = before < n ? (double)x[before] : -(double)x[before - n];
+        s->f[i] = a > 0.0 && b > 0.0 ? a * b : 0.0;
+        sum += s->f[i];
+    }
+    for (i = 0; i < 2 * n; ++i) s->f[i] /= sum;
+}
+
+/* f . f' = 1 + s + s^2 / 2 */
+static void taylor_features(const head *s, const float *x) {
+    const double scale = (double)bench_scale(s->at.row);
+    const int64_t n = s->at.row->dim_k;
+    double *f = s->f;
+    int64_t i, j;
+    *f++ = 1.0;
+    for (i = 0; i < n; ++i) *f++ = sqrt(scale) * (double)x[i];
+    for (i = 0; i < n; ++i)
+        for (j = 0; j <= i; ++j)
+            *f++ = scale * (double)x[i] * (double)x[j] * (i == j ? sqrt(0.5) : 1.0);
+}
+
 static void features(const head *s, const float *x, int64_t t) {
     const bench_row *row = s->at.row;
     const double theta = asin(1.0) * (double)t / (double)row->tokens;
     const int64_t dk = row->dim_k;
     int64_t i;
-    if (row->variant == LA_FAVOR) {
-        favor_features(s, x);
-        return;
+    switch (row->variant) {
+    case LA_FAVOR: favor_features(s, x); return;
+    case LA_DPFP: dpfp_features(s, x); return;
+    case LA_BASED: taylor_features(s, x); return;
+    case LA_HEDGEHOG:
+    case LA_RFF: projected_features(s, x); return;
+    default: break;
     }
     for (i = 0; i < dk; ++i) {
         const double xi = (double)x[i], positive = xi > 0.0 ? xi : 0.0;
@@ -87,7 +140,8 @@ static void read_token(const head *s, int64_t t, int64_t n) {
         sum += s->z[i] * s->f[i];
         squares += s->f[i] * s->f[i];
     }
-    if (row->variant != LA_FAVOR) factor = (double)bench_scale(row);
+    if (row->variant != LA_FAVOR && row->variant != LA_BASED && row->variant != LA_RFF)
+        factor = (double)bench_scale(row);
     if (bench_is_normalised(row)) factor = sum >= 1e-30 ? 1.0 / sum : sum > 0.0 ? (double)NAN : 0.0;
     s->size[at] = factor * factor * squares * s->squares / (double)s->r;
     for (j = 0; j < s->dv; ++j) out[j] = 0.0;

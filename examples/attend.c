@@ -38,7 +38,9 @@
 #define LINEAR (~ATTENTION)
 #define FAVOR BIT(LA_FAVOR)
 #define COSFORMER BIT(LA_COSFORMER)
-#define NORMALISED (BIT(LA_ELU) | FAVOR | COSFORMER)
+#define HEDGEHOG BIT(LA_HEDGEHOG)
+#define PROJECTED (FAVOR | HEDGEHOG | BIT(LA_RFF))
+#define NORMALISED (BIT(LA_ELU) | COSFORMER | BIT(LA_BASED) | BIT(LA_MAPPED) | PROJECTED)
 #define LARGEST ((double)FLT_MAX)
 #define EXACT 9007199254740992.0 /* 2^53: integers up to here survive as a double */
 
@@ -46,8 +48,9 @@ enum {
     O_VARIANT, O_Q, O_K, O_V, O_LOG_DECAY, O_BETA, O_OUT, O_STATE_IN, O_STATE_OUT, O_NORM_IN,
     O_NORM_OUT, O_MAX_IN, O_MAX_OUT, O_LENGTHS, O_FORM, O_CHUNK, O_ISA, O_BIDIRECTIONAL, O_SCALE,
     O_EPS, O_EPS_MODE, O_L2NORM, O_L2_EPS, O_L2_MODE, O_HORIZON, O_POSITION, O_PROJECTION,
-    O_FAVOR_KERNEL, O_FEATURE_EPS, O_HEAD_MAP, O_STATE_LAYOUT, O_THREADS, O_REPEAT, O_COMPARE,
-    O_TOLERANCE, O_WINDOW, O_SINKS, O_BIAS, O_LOGITS, O_COUNT
+    O_Q_PROJECTION, O_FAVOR_KERNEL, O_HEDGEHOG_KERNEL, O_FEATURE_EPS, O_NU, O_HEAD_MAP,
+    O_STATE_LAYOUT, O_THREADS, O_REPEAT, O_COMPARE, O_TOLERANCE, O_WINDOW, O_SINKS, O_BIAS,
+    O_LOGITS, O_COUNT
 };
 
 typedef enum kind { FLAG, CHOICE, INTEGER, REAL, NAME, INPUT, OUTPUT } kind;
@@ -90,9 +93,13 @@ static const option options[O_COUNT] = {
      "x/sqrt(|x|^2+eps) or x/max(|x|,eps); sum"},
     {"--horizon", REAL, COSFORMER, COSFORMER, 0, 0, EXACT, "M", "of the cosine"},
     {"--position", INTEGER, COSFORMER, 0, 0, 0, EXACT, "P", "the first token's index; 0"},
-    {"--projection", INPUT, FAVOR, FAVOR, 0, 0, 0, "F", "[m,dk] or [H,m,dk]"},
+    {"--projection", INPUT, PROJECTED, PROJECTED, 0, 0, 0, "F", "[m,dk] or [H,m,dk]"},
+    {"--q-projection", INPUT, PROJECTED, 0, O_PROJECTION, 0, 0, "F", "that of queries; the same"},
     {"--favor-kernel", CHOICE, FAVOR, 0, 0, 0, 0, "positive|hyperbolic|relu", "positive"},
-    {"--feature-eps", REAL, FAVOR, 0, 0, 0, LARGEST, "X", "added to each feature; 0"},
+    {"--hedgehog-kernel", CHOICE, HEDGEHOG, 0, 0, 0, 0, "split|joint|exp", "split"},
+    {"--feature-eps", REAL, FAVOR | HEDGEHOG, 0, 0, 0, LARGEST, "X",
+     "favor: added to each feature; hedgehog: their least; 0"},
+    {"--nu", INTEGER, BIT(LA_DPFP), 0, 0, 1, 1 << 20, "N", "rolls of the features; 1"},
     {"--head-map", CHOICE, ALL, 0, 0, 0, 0, "grouped|tiled", "grouped"},
     {"--state-layout", CHOICE, LINEAR, 0, 0, 0, 0, "kv|vk", "kv"},
     {"--threads", INTEGER, ALL, 0, 0, 1, 1024, "N", "slices of the work, a thread for each; 1"},
@@ -177,7 +184,7 @@ static void help(void)
     puts("attend: linear attention on .npy files (float32, or float64 converted)\n");
     for (int o = 0; o < O_COUNT; ++o) {
         const option *row = &options[o];
-        printf("  %-15s %-34s %s%s\n", row->name, row->value, row->meaning,
+        printf("  %-17s %-34s %s%s\n", row->name, row->value, row->meaning,
                row->required == ALL ? " (required)" : "");
     }
     puts("\nAfter a semicolon stands what holds when the option is absent.");
@@ -388,6 +395,9 @@ static void set_projection(job *j)
         layer->projection_head_stride = shape[1] * layer->dim_k;
     }
     layer->projection = j->in[O_PROJECTION].data;
+    if (!given(j, O_Q_PROJECTION)) return;
+    want_shape(j, O_Q_PROJECTION, rank, shape);
+    layer->q_projection = j->in[O_Q_PROJECTION].data;
 }
 
 static void set_layer(job *j)
@@ -403,6 +413,8 @@ static void set_layer(job *j)
     if (given(j, O_L2NORM)) layer->l2_mode = LA_L2_SUM + choice(j, O_L2_MODE);
     layer->l2_eps = (float)number_or(j, O_L2_EPS, (double)layer->l2_eps);
     layer->favor_kernel = choice(j, O_FAVOR_KERNEL);
+    layer->hedgehog_kernel = choice(j, O_HEDGEHOG_KERNEL);
+    layer->nu = (int64_t)number_or(j, O_NU, (double)layer->nu);
     layer->feature_eps = (float)number_or(j, O_FEATURE_EPS, (double)layer->feature_eps);
     layer->horizon = number_or(j, O_HORIZON, layer->horizon);
 }
@@ -577,9 +589,16 @@ static void join_state(job *j)
 static int64_t feature_rows(const job *j)
 {
     const la_layer *layer = &j->layer;
-    if (j->variant == LA_COSFORMER) return 2 * layer->dim_k;
-    if (j->variant != LA_FAVOR) return layer->dim_k;
-    return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * layer->features : layer->features;
+    const int64_t n = layer->dim_k, m = layer->features;
+    switch (j->variant) {
+    case LA_COSFORMER: return 2 * n;
+    case LA_FAVOR: return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * m : m;
+    case LA_DPFP: return 2 * n * layer->nu;
+    case LA_BASED: return 1 + n + n * (n + 1) / 2;
+    case LA_HEDGEHOG:
+    case LA_RFF: return 2 * m;
+    default: return n;
+    }
 }
 
 /* The parts that the files hold must be there in the library's state. */

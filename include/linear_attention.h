@@ -61,12 +61,19 @@
  *     LA_KDA              identity  delta     per channel  no          2510.26692, section 3
  *     LA_MAMBA2           identity  additive  per token    no          2405.21060
  *     LA_FWP              identity  additive  none         no          2102.11174, section 2
+ *     LA_DPFP             DPFP      delta     none         no          2102.11174, section 5
+ *     LA_BASED            Taylor    additive  none         yes         2402.18668
+ *     LA_HEDGEHOG         softmax   additive  none         yes         2402.04347
+ *     LA_RFF              Fourier   additive  none         yes         2103.02143
+ *     LA_MAPPED           identity  additive  none         yes         2006.16236
  *
  * The decay column is what is usual: a call may bring any granularity, or none, except that RetNet
- * and Lightning require one and that FAVOR+ and cosFormer take none per channel. GLA, Mamba-2
- * and fast weight programmers are one rule by three names, and so are DeltaNet, Gated DeltaNet and
- * Kimi Delta Attention: the decay that a call brings is what differs. A layer's axes may be changed
- * after la_layer_init: normalised = 1 gives any additive variant the denominator.
+ * and Lightning require one, and that decay per channel needs features that are channels: the
+ * identity or elu + 1. GLA, Mamba-2 and fast weight programmers are one rule by three names, and so
+ * are DeltaNet, Gated DeltaNet and Kimi Delta Attention: the decay that a call brings is what
+ * differs. A layer's axes may be changed after la_layer_init: normalised = 1 gives any additive
+ * variant the denominator, and write = LA_WRITE_DELTA with normalised = 0 makes a delta rule of any
+ * features but FAVOR+'s.
  *
  * KIMI DELTA ATTENTION (LA_KDA) is the delta rule with a gate per channel:
  *
@@ -85,11 +92,12 @@
  * y_t = (S_t^T C_t + D x_t) z_t / (1 + exp(-z_t)).
  *
  * FAST WEIGHT PROGRAMMERS (LA_FWP) write the outer products of keys and values, S_t = S_{t-1} +
- * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. Features
- * are the caller's to map.
+ * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. With one it
+ * is LA_MAPPED: q and k are features that the caller has mapped, by an MLP or otherwise; where they
+ * are not negative, outputs are averages.
  *
- * FEATURES. elu + 1: x + 1 for x > 0, else exp(x); relative error below 1e-6 down to x = -87.
- * r = dk.
+ * FEATURES, r of them, at most 2^21. elu + 1: x + 1 for x > 0, else exp(x); relative error below
+ * 1e-6 down to x = -87. r = dk.
  *
  * cosine: [relu(x) cos(theta), relu(x) sin(theta)], theta = pi i / (2 M), r = 2 dk. i is the
  * position, from call.positions[b] on (0 where null), M is layer.horizon and required; positions
@@ -103,10 +111,36 @@
  *     LA_FAVOR_HYPERBOLIC   r = 2m: the same with (2m)^-1/2 for all w_j, then for all -w_j
  *     LA_FAVOR_RELU         r = m:  max(w_j . y, 0) + feature_eps
  *
- * The exponents are kept in range by a maximum: of the query's own, and for keys the running
+ * FAVOR+'s exponents are kept in range by a maximum: of the query's own, and for keys the running
  * maximum of all tokens so far, decayed as they are, which is part of the state. The result is
  * that of the formula; later keys change nothing before them. eps and feature_eps mean the plain
  * features.
+ *
+ * softmax (Hedgehog), with the learned map y = W x + b of m = layer.features rows, r = 2m, the half
+ * of y first. No feature is less than feature_eps (0; the authors' code has 1e-12, there and as
+ * eps).
+ *
+ *     LA_HEDGEHOG_SPLIT     softmax(y), softmax(-y)
+ *     LA_HEDGEHOG_JOINT     softmax([2y, -2y])
+ *     LA_HEDGEHOG_EXP       exp(y - max y), exp(min y - y)
+ *
+ * Fourier (RFF): m^-1/2 [cos(y), sin(y)], y = W sqrt(scale) x + b, m = layer.features, r = 2m. For
+ * rows W of normal numbers (la_favor_projection) f(q) . f(k) estimates exp(-scale |q - k|^2 / 2);
+ * with LA_L2_SUM that is the softmax of scale q . k. Features have signs, and so have estimates:
+ * the denominator may come out small or negative, and outputs as large as that makes them; more
+ * features or an eps by LA_EPS_MAX help. |W x| beyond 1e6 counts as that, infinite or not.
+ *
+ * W is layer.projection [m][dk], for state h projection_head_stride h further on. Queries use
+ * q_projection, with the same stride, where it is not null. b is 0 unless projection_bias = 1 (not
+ * for FAVOR+): then m biases follow each [m][dk].
+ *
+ * Taylor (Based): 1, y, and y_i y_j for all j <= i, row by row, over sqrt(2) where j = i, with y =
+ * sqrt(scale) x: f(q) . f(k) = 1 + s + s^2 / 2, s = scale q . k. r = 1 + dk + dk (dk + 1) / 2: code
+ * that keeps all dk^2 products has the same outputs, but twice the cost and other states.
+ *
+ * DPFP: x' = [relu(x), relu(-x)], then for i = 1 .. nu x'_j x'_(j - i mod 2 dk), r = 2 dk nu, over
+ * the sum of them all; 0 where that is 0 (below 1e-37 of the largest |x_j|^2). The size of x has no
+ * influence, nor has L2 normalisation. layer.nu is 1.
  *
  * NORMALISATION. eps (0) is added to the denominator, or is its lower bound (LA_EPS_MAX). A
  * denominator of exactly 0 gives 0, one below 1e-37 counts as that.
@@ -119,8 +153,8 @@
  *     q             [B][T][Hq][dk]
  *     k, v          [B][S][Hk][dk], [B][S][H][dv]; H states a sequence, S = T unless bidirectional
  *     out           [B][T][max(H, Hq)][dv]
- *     log_decay     width 1 ([B][S][H], or [H] by la_per_head) or dk (a gate per channel; not
- *                   for cosine and random features); the natural logarithm, -inf .. 0
+ *     log_decay     width 1 ([B][S][H], or [H] by la_per_head) or dk (a gate per channel; for
+ *                   the identity and elu + 1); the natural logarithm, -inf .. 0
  *     beta          width 1 ([B][S][H]) or dv ([B][S][H][dv]), after the sigmoid, usually 0 .. 2;
  *                   absent = 1
  *     skip          D, width 1 ([H] by la_per_head) or dv: D v_t is added to each output of its
@@ -203,7 +237,7 @@
  *
  * A flop is a multiplication or an addition. Per token and head an additive rule needs 4 r dv, a
  * delta rule 6 r dv, and 2 r dv more for each query head beyond the first; the recurrent form needs
- * r dv more for its decay. FAVOR+ adds 4 m dk for the projections.
+ * r dv more for its decay. Projections add 4 m dk.
  * Inputs of many megabytes in pages of 4 KiB also wait for addresses to be translated: in huge
  * pages (madvise), RetNet with d = 128 and T = 8192 took a tenth less time on a virtual Zen 4.
  *
@@ -233,11 +267,12 @@
  * nor Apple's tools were tried.
  *
  * NUMERICS. For any gate in [-inf, 0], as long as no magnitude exceeds 1e30, no denominator lies in
- * (0, 1e-30), and beta |k|^2 <= 2 (delta rules) or |y|^2 <= 100 (FAVOR+), every form keeps, per
- * sequence and head, |o - o64| <= c max(|o64|, N) and |S - S64| <= c |S64|. o64 is a float64
- * recurrence on the same float32 inputs; c = 1e-6 sqrt(T), at least 6e-8 T where a gate lies in
- * (-1e-5, 0), at least 5e-6 for FAVOR+; N, the size of the output without cancellation, is the root
- * of the sum over t of (scale |f(q_t)| |S_t| / denominator_t)^2 / r.
+ * (0, 1e-30), and beta |f(k)|^2 <= 2 (delta rules), |y|^2 <= 100 (FAVOR+) or |w_j| |x| <= 50
+ * (Hedgehog, RFF), every form keeps, per sequence and head, |o - o64| <= c max(|o64|, N) and |S -
+ * S64| <= c |S64|. o64 is a float64 recurrence on the same float32 inputs; c = 1e-6 sqrt(T), at
+ * least 6e-8 T where a gate lies in (-1e-5, 0), at least 5e-8 sqrt(r), and 5e-6 for projections; N,
+ * the size of the output without cancellation, is the root of the sum over t of (scale |f(q_t)|
+ * |S_t| / denominator_t)^2 / r.
  *
  *   - Decays are products over the tokens between, never differences of sums: strong gates lose
  *     nothing of the weak ones behind them.
@@ -252,7 +287,10 @@
  *     with it the rounding of k . k: c is at least 5e-7 T there.
  *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
  *     sequence), and nothing else. An infinite entry of the state may become NaN.
- *   - A state that cancels to far less than its terms has their error, not its own.
+ *   - A state that cancels to far less than its terms has their error, not its own; so has a
+ *     denominator of features with signs (RFF), where it is far less than |f(q)| |z|.
+ *   - Without decay, features that hardly change are added with the same rounding again and again
+ *     (RFF with small angles, one key over and over): c is at least 3e-8 T there.
  *   - Where FAVOR+'s maximum grows past what a float resolves (positive gates beyond 80, |y|^2
  *     beyond 1e7) all of z may underflow: within a call such a state goes on, stored it is empty.
  *
@@ -302,7 +340,7 @@
  *     LA_IMPLEMENTATION    compile the implementation here; plain includes may come before or after
  *     LA_STATIC            all functions static: a private copy; one program can hold several
  *     LA_NO_SIMD           only the portable kernels; nothing is included twice
- *     LA_NO_FEATURES       without features other than the identity: no ELU, FAVOR+, cosFormer
+ *     LA_NO_FEATURES       without features other than the identity: of all maps only LA_MAPPED
  *     LA_NO_CHANNELS       without decay per channel
  *     LA_NO_CHUNKS         only the recurrent form, which LA_AUTO is then; nothing bidirectional
  *     LA_SELF              this file's name in quotes, for a renamed copy: it includes itself
@@ -381,12 +419,18 @@ typedef enum la_variant {
     LA_FWP,
     LA_RWKV6,
     LA_RWKV7,
-    LA_GDN2
+    LA_GDN2,
+    LA_DPFP,
+    LA_BASED,
+    LA_HEDGEHOG,
+    LA_RFF,
+    LA_MAPPED
 } la_variant;
 
 /* The axes and switches. The fields that hold them are plain int: any value can be checked. */
 /* clang-format off */
-enum { LA_FEATURE_IDENTITY = 0, LA_FEATURE_ELU1, LA_FEATURE_COSFORMER, LA_FEATURE_FAVOR };
+enum { LA_FEATURE_IDENTITY = 0, LA_FEATURE_ELU1, LA_FEATURE_COSFORMER, LA_FEATURE_FAVOR,
+       LA_FEATURE_DPFP, LA_FEATURE_TAYLOR, LA_FEATURE_HEDGEHOG, LA_FEATURE_RFF };
 enum { LA_WRITE_ADD = 0, LA_WRITE_DELTA, LA_WRITE_DPLR };
 enum { LA_READ_AFTER = 0, LA_READ_BEFORE };    /* the token's own decay and write */
 enum { LA_GROUPED = 0, LA_TILED };             /* head map: floor(h Hk / H), or h mod Hk */
@@ -394,6 +438,7 @@ enum { LA_KV = 0, LA_VK };                     /* state layout: [dk][dv], or [dv
 enum { LA_EPS_ADD = 0, LA_EPS_MAX };           /* eps is added to the denominator, or bounds it */
 enum { LA_L2_OFF = 0, LA_L2_SUM, LA_L2_MAX };  /* x / sqrt(|x|^2 + l2_eps), x / max(|x|, l2_eps) */
 enum { LA_FAVOR_POSITIVE = 0, LA_FAVOR_HYPERBOLIC, LA_FAVOR_RELU };
+enum { LA_HEDGEHOG_SPLIT = 0, LA_HEDGEHOG_JOINT, LA_HEDGEHOG_EXP };
 enum { LA_AUTO = 0, LA_PARALLEL, LA_RECURRENT, LA_CHUNKWISE };
 enum { LA_ISA_AUTO = 0, LA_ISA_SCALAR, LA_ISA_AVX2, LA_ISA_AVX512, LA_ISA_NEON };
 enum { LA_GAUSSIAN = 0, LA_ORTHOGONAL, LA_ORTHOGONAL_SPHERE };
@@ -416,12 +461,16 @@ typedef struct la_layer {
     int eps_mode;
     int l2_mode;
     float l2_eps;             /* 1e-6 */
-    const float *projection;  /* FAVOR+: [features][dk], for each head by the stride */
+    const float *projection;  /* FAVOR+, Hedgehog, RFF: [features][dk]; per head by the stride */
     int64_t projection_head_stride, features;
     int favor_kernel;
     float feature_eps;
     double horizon;           /* cosFormer: M */
     int read;
+    const float *q_projection; /* of queries, where keys have another one; null: the same */
+    int projection_bias;      /* 1: [features] biases behind each [features][dk]; not FAVOR+ */
+    int hedgehog_kernel;
+    int64_t nu;               /* DPFP: 1 */
 } la_layer;
 /* clang-format on */
 
@@ -483,10 +532,10 @@ typedef struct la_plan {
 } la_plan;
 /* clang-format on */
 
-/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2.
- * What cosFormer (horizon) and FAVOR+ (projection, features) need besides is the caller's to set.
- * Returns LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each 1 .. 2^20; the struct is
- * then one that every function refuses. The same goes for la_call_init. */
+/* Set every field for a variant: q_heads = k_heads = heads, scale 1, grouped heads, LA_KV, no L2,
+ * nu 1. What cosFormer (horizon) and FAVOR+, Hedgehog and RFF (projection, features) need besides
+ * is the caller's to set. Returns LA_E_VARIANT, LA_E_NULL, or what is wrong with the sizes, each
+ * 1 .. 2^20; the struct is then one that every function refuses. The same goes for la_call_init. */
 LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t heads, int64_t dim_k,
                                int64_t dim_v);
 
@@ -821,6 +870,11 @@ static const lai_preset lai_presets[] = {
     {"rwkv6",          LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   0, 0, LA_READ_BEFORE},
     {"rwkv7",          LA_FEATURE_IDENTITY,  LA_WRITE_DPLR,  0, 0, LA_READ_AFTER},
     {"gdn2",           LA_FEATURE_IDENTITY,  LA_WRITE_DELTA, 0, 0, LA_READ_AFTER},
+    {"dpfp",           LA_FEATURE_DPFP,      LA_WRITE_DELTA, 0, 0, LA_READ_AFTER},
+    {"based",          LA_FEATURE_TAYLOR,    LA_WRITE_ADD,   1, 0, LA_READ_AFTER},
+    {"hedgehog",       LA_FEATURE_HEDGEHOG,  LA_WRITE_ADD,   1, 0, LA_READ_AFTER},
+    {"rff",            LA_FEATURE_RFF,       LA_WRITE_ADD,   1, 0, LA_READ_AFTER},
+    {"mapped",         LA_FEATURE_IDENTITY,  LA_WRITE_ADD,   1, 0, LA_READ_AFTER},
 };
 /* clang-format on */
 enum { LAI_PRESETS = sizeof lai_presets / sizeof *lai_presets };
@@ -880,10 +934,39 @@ static int64_t lai_abs(int64_t a) {
 
 /* rows of the state: the features of one key */
 static int64_t lai_features(const la_layer *layer) {
-    if (layer->feature == LA_FEATURE_COSFORMER) return 2 * layer->dim_k;
-    if (layer->feature == LA_FEATURE_FAVOR)
-        return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * layer->features : layer->features;
-    return layer->dim_k;
+    const int64_t n = layer->dim_k, m = layer->features;
+    switch (layer->feature) {
+    case LA_FEATURE_COSFORMER: return 2 * n;
+    case LA_FEATURE_FAVOR: return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * m : m;
+    case LA_FEATURE_DPFP: return 2 * n * layer->nu;
+    case LA_FEATURE_TAYLOR: return 1 + n + n * (n + 1) / 2;
+    case LA_FEATURE_HEDGEHOG:
+    case LA_FEATURE_RFF: return 2 * m;
+    default: return n;
+    }
+}
+
+/* are features functions of W x, for a matrix W that the layer brings? */
+static int lai_projects(const la_layer *layer) {
+    return layer->feature == LA_FEATURE_FAVOR || layer->feature == LA_FEATURE_HEDGEHOG ||
+           layer->feature == LA_FEATURE_RFF;
+}
+
+/* is the scale part of the features, those of sqrt(scale) x? */
+static int lai_scales_inputs(const la_layer *layer) {
+    return layer->feature == LA_FEATURE_FAVOR || layer->feature == LA_FEATURE_TAYLOR ||
+           layer->feature == LA_FEATURE_RFF;
+}
+
+/* are features key channels, which numbers per channel can act on? */
+static int lai_has_channels(const la_layer *layer) {
+    return LAI_HAS_CHANNELS &&
+           (layer->feature == LA_FEATURE_IDENTITY || layer->feature == LA_FEATURE_ELU1);
+}
+
+/* numbers of one head's projection */
+static int64_t lai_projection_floats(const la_layer *layer) {
+    return layer->features * (layer->dim_k + layer->projection_bias);
 }
 
 /* are features anything but q and k as they are? */
@@ -959,16 +1042,25 @@ static void lai_check_sizes(lai_check *c, const la_layer *l) {
              LA_E_OVERFLOW, "dim_v");
 }
 
+static void lai_check_projection(lai_check *c, const la_layer *l) {
+    lai_check_size(c, l->features, 1, LAI_MAX_DIM, "features");
+    lai_fail(c, !l->projection, LA_E_NULL, "projection");
+    lai_check_choice(c, l->projection_bias, 2, LA_E_VALUE, "projection_bias");
+    lai_fail(c, l->projection_bias && l->feature == LA_FEATURE_FAVOR, LA_E_UNSUPPORTED,
+             "projection_bias");
+    lai_check_number(c, l->feature_eps, 0, "feature_eps");
+}
+
 static void lai_check_features(lai_check *c, const la_layer *l) {
     if (l->feature == LA_FEATURE_COSFORMER)
         lai_fail(c, !lai_is_finite(l->horizon) || !(l->horizon > 0.0 && l->horizon <= 1e15),
                  LA_E_VALUE, "horizon");
-    if (l->feature != LA_FEATURE_FAVOR) return;
-    lai_check_size(c, l->features, 1, LAI_MAX_DIM, "features");
-    lai_fail(c, !l->projection, LA_E_NULL, "projection");
-    lai_fail(c, l->scale < 0.0f, LA_E_VALUE, "scale"); /* its root multiplies x */
-    lai_fail(c, !l->normalised, LA_E_UNSUPPORTED, "normalised");
-    lai_check_number(c, l->feature_eps, 0, "feature_eps");
+    if (l->feature == LA_FEATURE_DPFP) lai_check_size(c, l->nu, 1, LAI_MAX_DIM, "nu");
+    if (lai_projects(l)) lai_check_projection(c, l);
+    lai_fail(c, lai_scales_inputs(l) && l->scale < 0.0f, LA_E_VALUE, "scale"); /* of its root */
+    lai_fail(c, l->feature == LA_FEATURE_FAVOR && !l->normalised, LA_E_UNSUPPORTED, "normalised");
+    lai_fail(c, c->status == LA_OK && lai_features(l) > 2 * LAI_MAX_DIM, LA_E_SIZE,
+             l->feature == LA_FEATURE_DPFP ? "nu" : "dim_k");
 }
 
 /* what has numbers per key channel beside the keys, and a layer that reads first */
@@ -984,7 +1076,7 @@ static void lai_check_layer(lai_check *c, const la_layer *l) {
         lai_fail(c, l->struct_size != sizeof *l, LA_E_STRUCT, "layer.struct_size"))
         return;
     lai_check_sizes(c, l);
-    lai_check_choice(c, l->feature, 4, LA_E_VARIANT, "feature");
+    lai_check_choice(c, l->feature, 8, LA_E_VARIANT, "feature");
     lai_check_choice(c, l->write, 3, LA_E_VARIANT, "write");
     lai_check_choice(c, l->read, 2, LA_E_VARIANT, "read");
     lai_check_choice(c, l->normalised, 2, LA_E_VARIANT, "normalised");
@@ -995,6 +1087,7 @@ static void lai_check_layer(lai_check *c, const la_layer *l) {
     lai_check_choice(c, l->eps_mode, 2, LA_E_VALUE, "eps_mode");
     lai_check_choice(c, l->l2_mode, 3, LA_E_VALUE, "l2_mode");
     lai_check_choice(c, l->favor_kernel, 3, LA_E_VALUE, "favor_kernel");
+    lai_check_choice(c, l->hedgehog_kernel, 3, LA_E_VALUE, "hedgehog_kernel");
     lai_check_number(c, l->scale, 1, "scale");
     lai_check_number(c, l->eps, 0, "eps");
     lai_check_number(c, l->l2_eps, 0, "l2_eps");
@@ -1007,7 +1100,7 @@ static void lai_check_layer(lai_check *c, const la_layer *l) {
     lai_fail(c, l->bidirectional && l->write != LA_WRITE_ADD, LA_E_DIRECTION, "bidirectional");
     lai_fail(c, l->bidirectional && l->read != LA_READ_AFTER, LA_E_DIRECTION, "bidirectional");
     lai_fail(c, l->bidirectional && !l->normalised, LA_E_DIRECTION, "bidirectional");
-    lai_fail(c, l->feature != LA_FEATURE_IDENTITY && l->write != LA_WRITE_ADD, LA_E_UNSUPPORTED,
+    lai_fail(c, l->feature != LA_FEATURE_IDENTITY && l->write == LA_WRITE_DPLR, LA_E_UNSUPPORTED,
              "feature");
     lai_fail(c, l->normalised && l->write != LA_WRITE_ADD, LA_E_UNSUPPORTED, "normalised");
     lai_check_read(c, l);
@@ -1211,7 +1304,7 @@ static void lai_check_slots(lai_check *c, const la_call *call) {
     }
 }
 
-enum { LAI_INPUTS = 19, LAI_OUTPUTS = 4 };
+enum { LAI_INPUTS = 20, LAI_OUTPUTS = 4 };
 
 static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
                                const lai_range out[LAI_OUTPUTS]) {
@@ -1261,7 +1354,7 @@ static void lai_check_partners(lai_check *c, const la_layer *layer, const la_cal
     const la_in *views[4];
     const int dplr = layer->write == LA_WRITE_DPLR;
     int fits[4], i;
-    views[0] = &call->erase, fits[0] = LAI_HAS_CHANNELS && layer->write == LA_WRITE_DELTA;
+    views[0] = &call->erase, fits[0] = lai_has_channels(layer) && layer->write == LA_WRITE_DELTA;
     views[1] = &call->bonus, fits[1] = layer->read == LA_READ_BEFORE;
     views[2] = &call->a, fits[2] = dplr;
     views[3] = &call->b, fits[3] = dplr;
@@ -1309,8 +1402,12 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
         in[4] = lai_check_in(c, &call->beta, b, call->keys, layer->heads, 1, dv, names[4]);
     in[5] = lai_check_state(c, layer, batch, call->state_in, call->state_in_stride, call->slots_in,
                             "state_in", "slots_in");
-    if (layer->feature == LA_FEATURE_FAVOR)
-        in[6] = lai_span(c, layer->projection, counts, strides, layer->features * dk, "projection");
+    if (lai_projects(layer)) {
+        const int64_t own = lai_projection_floats(layer);
+        in[6] = lai_span(c, layer->projection, counts, strides, own, "projection");
+        if (layer->q_projection)
+            in[19] = lai_span(c, layer->q_projection, counts, strides, own, "q_projection");
+    }
     in[7] = lai_list(call->lengths, batch);
     in[8] = lai_list(call->key_lengths, batch);
     in[9] = lai_list(call->positions, batch);
@@ -1328,10 +1425,7 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
              call->state_out && (call->batch > 1 || call->slots_in || call->slots_out) &&
                  lai_abs(call->state_out_stride) < floats,
              LA_E_OVERLAP, "state_out");
-    lai_fail(c,
-             call->log_decay.data && call->log_decay.width > 1 &&
-                 (!LAI_HAS_CHANNELS ||
-                  (layer->feature != LA_FEATURE_IDENTITY && layer->feature != LA_FEATURE_ELU1)),
+    lai_fail(c, call->log_decay.data && call->log_decay.width > 1 && !lai_has_channels(layer),
              LA_E_UNSUPPORTED, "log_decay.width");
 }
 
@@ -1358,7 +1452,7 @@ static double lai_mean_size(const la_layer *layer) {
 static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int wide) {
     const double x = lai_mean_size(layer);
     double limit = 4.3 * x - 66.0;
-    if (kept) limit = layer->feature == LA_FEATURE_FAVOR ? 0.0 : 4.0 * x - 190.0;
+    if (kept) limit = lai_projects(layer) ? 0.0 : 4.0 * x - 190.0;
     if (layer->write != LA_WRITE_ADD) limit = kept ? 3.2 * x - 105.0 : 2.9 * x - 31.0;
     if (wide) limit = kept ? 0.0 : 1.2 * x - 30.0;
     if (limit > 512.0) limit = 512.0; /* its workspace is everybody's */
@@ -1369,7 +1463,7 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
  * which is more work for [dv][r]. */
 static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
     const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
-    if (layer->feature == LA_FEATURE_FAVOR) return vk ? 9 : wider ? 7 : 6; /* tiles */
+    if (lai_projects(layer)) return vk ? 9 : wider ? 7 : 6; /* tiles */
     if (layer->write != LA_WRITE_ADD) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 7;
     if (layer->normalised) return vk ? 28 : wider ? 10 : 9; /* whose coefficients cost more */
     return vk ? 28 : wider ? 10 : 7;
@@ -1390,7 +1484,7 @@ static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t t
     if (call->form != LA_AUTO) return call->form;
     if (!LAI_HAS_CHUNKS) return LA_RECURRENT;
     if (layer->write != LA_WRITE_ADD || layer->normalised || lai_mean_size(layer) >= 64.0)
-        least = layer->feature == LA_FEATURE_FAVOR ? 5 : 2;
+        least = lai_projects(layer) ? 5 : 2;
     if (!read && tokens >= (kept ? 20 : least) &&
         tokens <= lai_parallel_limit(layer, isa, kept, wide))
         return LA_PARALLEL;
@@ -1415,8 +1509,9 @@ static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int f
     const int64_t partner = layer->write != LA_WRITE_ADD || layer->read == LA_READ_BEFORE;
     const int64_t writes = lai_writes(layer), chunk = lai_choose_chunk(layer, call, form);
     int64_t floats = lai_muladd(rows, columns, 0);
-    if (layer->feature == LA_FEATURE_FAVOR)
-        floats = lai_muladd(LAI_ROUND16(layer->features), layer->dim_k, floats);
+    if (lai_projects(layer))
+        floats = lai_muladd(LAI_ROUND16(layer->features) * (layer->q_projection ? 2 : 1),
+                            layer->dim_k, floats);
     if (form == LA_RECURRENT && !layer->bidirectional)
         return lai_muladd(rows + 2, LAI_TOKENS * (more + partner) + 5,
                           lai_muladd(3, columns, floats));
@@ -1507,11 +1602,11 @@ typedef struct lai_head {
     int64_t position;       /* of the first token                                          */
     int form, layout, delta, dplr, normalised, bidirectional;
     int erases, before;        /* delta rule with a gate of its own; LA_READ_BEFORE        */
-    float scale;               /* 1 for FAVOR+, where it is part of the features */
+    float scale;               /* 1 where it is part of the features               */
     int decay_wide, beta_wide; /* a number per channel                                     */
     int gates_wide;            /* 0: one gate stands for those of all channels             */
     const la_layer *layer;
-    const float *projection; /* of this head */
+    const float *projection, *q_projection; /* of this head's keys and queries; or null */
     float *work;
 } lai_head;
 
@@ -1884,6 +1979,15 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_pack_projection   LAI_NAME(pack_projection)
 #define lai_favor_relu        LAI_NAME(favor_relu)
 #define lai_favor_exp         LAI_NAME(favor_exp)
+#define lai_exp_row           LAI_NAME(exp_row)
+#define lai_cos_sin           LAI_NAME(cos_sin)
+#define lai_affine            LAI_NAME(affine)
+#define lai_softmax           LAI_NAME(softmax)
+#define lai_hedgehog          LAI_NAME(hedgehog)
+#define lai_fourier           LAI_NAME(fourier)
+#define lai_taylor            LAI_NAME(taylor)
+#define lai_dpfp              LAI_NAME(dpfp)
+#define lai_dpfp_run          LAI_NAME(dpfp_run)
 #define lai_scratch_floats    LAI_NAME(scratch_floats)
 #define lai_map_row           LAI_NAME(map_row)
 #define lai_map_rows          LAI_NAME(map_rows)
@@ -2597,6 +2701,32 @@ LAI_LARGE lai_v lai_exp_low(lai_v x, const lai_v *lo, int zero) {
     return zero ? lai_keep(p, there) : p;
 }
 
+/* cos x and sin x to 1e-7: x less the nearest n pi, whose sign is -1 where n is odd, and the best
+ * polynomials of their degrees. pi is three numbers, of which n times the first two are exact up to
+ * 1e4. Beyond 1e6, where floats no longer resolve an angle, x counts as 1e6; NaN stays. */
+LAI_LARGE lai_v lai_cos_sin(lai_v x, lai_v *sine) {
+    const lai_v one = lai_set(1.0f), whole = lai_set(LAI_WHOLE);
+    lai_v n, odd, r, z, c, s;
+    x = lai_max(lai_set(-1e6f), lai_min(lai_set(1e6f), x));
+    n = lai_sub(lai_exponent(lai_mul(x, lai_set(0.220635593f)), 1e6f), whole); /* ln 2 / pi */
+    odd = lai_sub(lai_exponent(lai_mul(n, lai_set(0.346573591f)), 1e6f), whole);
+    odd = lai_fnma(lai_set(2.0f), odd, n); /* -1, 0 or 1 */
+    r = lai_fnma(n, lai_set(3.140625f), x);
+    r = lai_fnma(n, lai_set(9.67502594e-4f), r);
+    r = lai_fnma(n, lai_set(1.50995803e-7f), r);
+    z = lai_mul(r, r);
+    c = lai_fma(z, lai_set(-2.60768161e-7f), lai_set(2.476187e-5f));
+    c = lai_fma(z, c, lai_set(-1.38884038e-3f));
+    c = lai_fma(z, c, lai_set(0.0416666418f));
+    c = lai_fma(z, lai_fma(z, c, lai_set(-0.5f)), one);
+    s = lai_fma(z, lai_set(2.60890397e-6f), lai_set(-1.98111011e-4f));
+    s = lai_fma(z, s, lai_set(8.3330879e-3f));
+    s = lai_fma(lai_mul(r, z), lai_fma(z, s, lai_set(-0.166666597f)), r);
+    odd = lai_fnma(lai_mul(lai_set(2.0f), odd), odd, one);
+    *sine = lai_mul(odd, s);
+    return lai_mul(odd, c);
+}
+
 /* y[i] = exp(x[i] + lo[i]) for n a multiple of 16; relative error 1e-7, 0 below -87.7 */
 static void lai_exp_n(float *y, const float *x, const float *lo, int64_t n) {
     int64_t i;
@@ -2859,10 +2989,10 @@ typedef struct lai_mapped {
 
 /* what is carried from block to block */
 typedef struct lai_stream {
-    const float *panels; /* of the projection, or null */
+    const float *panels, *q_panels; /* of the projections of keys and queries, or null */
     float *scratch;
-    double root;                   /* FAVOR+: of the scale */
-    float unit, maximum;           /* 1 / sqrt(r); of the keys so far */
+    double root;                   /* of the scale, where it is part of the features */
+    float unit, maximum;           /* of random features: 1 / sqrt(r); of the keys so far */
     double anchor[2], turns[8][2]; /* cosFormer: see lai_angle */
     int64_t anchored, turned;
 } lai_stream;
@@ -2912,13 +3042,14 @@ static const float *lai_input(const lai_mapped *y, int64_t keys, int64_t i) {
     return y->q.at + i / y->count * y->q_next + i % y->count * y->q.step;
 }
 
-/* y[i][j] = w_j . x_i for all m rows of the projection: six inputs at a time on packed panels, in
- * sums of 64 (one long sum would lose what exp then makes visible) */
-static void lai_project(const lai_head *h, const lai_mapped *in, int64_t keys, int64_t total,
-                        const float *panels, float *y, int64_t y_step) {
+/* y[i][j] = w_j . x_i for all m rows of the projection and inputs first .. total - 1: six of them
+ * at a time on packed panels, in sums of 64 (one long sum would lose what exp then makes visible)
+ */
+static void lai_project(const lai_head *h, const lai_mapped *in, int64_t keys, int64_t first,
+                        int64_t total, const float *panels, float *y, int64_t y_step) {
     const int64_t n = h->dim_k, m = h->layer->features;
     int64_t t, i, j, k;
-    for (t = 0; t < total; t += 6) {
+    for (t = first; t < total; t += 6) {
         const float *rows[6], *x[6];
         float part[6][16], *to[6], *parts[6];
         for (k = 0; k < 6; ++k) { /* rows that do not exist repeat the last one, to no effect */
@@ -2939,25 +3070,25 @@ static void lai_project(const lai_head *h, const lai_mapped *in, int64_t keys, i
 }
 
 /* the same for one input, row by row, without packing: for single tokens */
-static void lai_project_row(const lai_head *h, const float *x, float *y) {
+static void lai_project_row(const lai_head *h, const float *projection, const float *x, float *y) {
     const int64_t n = h->dim_k, m = h->layer->features;
     int64_t i, j;
     for (j = 0; j < m; j += 4) {
         const float *rows[4];
         float s[4];
-        for (i = 0; i < 4; ++i) rows[i] = h->projection + LAI_MIN(j + i, m - 1) * n;
+        for (i = 0; i < 4; ++i) rows[i] = projection + LAI_MIN(j + i, m - 1) * n;
         lai_dot4(j + 4 <= m ? y + j : s, rows, x, n);
         for (i = 0; j + 4 > m && j + i < m; ++i) y[j + i] = s[i];
     }
 }
 
 /* the projection as panels [m/16][dk][16] */
-static void lai_pack_projection(const lai_head *h, float *panels) {
+static void lai_pack_projection(const lai_head *h, const float *projection, float *panels) {
     const int64_t n = h->dim_k, m = h->layer->features;
     int64_t i, j;
     for (j = 0; j < LAI_ROUND16(m); ++j)
         for (i = 0; i < n; ++i)
-            panels[(j / 16 * n + i) * 16 + j % 16] = j < m ? h->projection[j * n + i] : 0.0f;
+            panels[(j / 16 * n + i) * 16 + j % 16] = j < m ? projection[j * n + i] : 0.0f;
 }
 
 /* y has the m projections of x and gets max(w . y, 0) + feature_eps, where y = sqrt(scale) x */
@@ -2971,6 +3102,22 @@ static void lai_favor_relu(const lai_head *h, float *y, float norm) {
                     m - j);
 }
 
+/* to[i] = c exp(root y[i] + shift + rest) + low */
+static void lai_exp_row(float *to, const float *y, int64_t n, float root, double shift, float c,
+                        float low) {
+    const lai_v first = lai_set((float)shift), factor = lai_set(root);
+    const lai_v rest = lai_set(fabs(shift) < 1e30 ? (float)(shift - (double)(float)shift) : 0.0f);
+    int64_t i;
+    for (i = 0; i + 16 <= n; i += 16)
+        lai_store(to + i, lai_fma(lai_set(c),
+                                  lai_exp_low(lai_fma(lai_load(y + i), factor, first), &rest, 1),
+                                  lai_set(low)));
+    if (i < n) {
+        const lai_v e = lai_exp_low(lai_fma(lai_load_n(y + i, n - i), factor, first), &rest, 1);
+        lai_store_n(to + i, lai_fma(lai_set(c), e, lai_set(low)), n - i);
+    }
+}
+
 /* Exponential features of one row: y has its m projections and gets c (exp(+-w . y - |y|^2 / 2 -
  * max) + feature_eps exp(-max)), where *maximum, of all exponents so far, grows by this row's. */
 static void lai_favor_exp(const lai_head *h, const lai_stream *s, float *y, const float *x,
@@ -2981,28 +3128,120 @@ static void lai_favor_exp(const lai_head *h, const lai_stream *s, float *y, cons
     const double eps = (double)h->layer->feature_eps;
     const double half = 0.5 * size * size * lai_square(x, h->dim_k);
     const double top = fma(size, (double)lai_largest(y, m, both), -half);
-    const lai_v root = lai_set((float)size), c = lai_set(s->unit);
-    double left;
-    lai_v shift, rest, low;
-    int64_t i;
+    double shift;
+    float low;
     if (top > (double)*maximum) *maximum = (float)top;
     if (eps > 0.0 && log(eps) > (double)*maximum) *maximum = (float)log(eps);
-    left = -half - (double)*maximum;
-    shift = lai_set((float)left);
-    rest = lai_set(fabs(left) < 1e30 ? (float)(left - (double)(float)left) : 0.0f);
-    low = lai_set(eps > 0.0 ? (float)(eps * exp(-(double)*maximum)) : 0.0f);
-    low = lai_mul(c, low);
-    for (i = 0; both && i < m; i += 16) { /* before y is overwritten */
-        const lai_v e = lai_exp_low(lai_fnma(lai_load_n(y + i, m - i), root, shift), &rest, 1);
-        lai_store_n(y + m + i, lai_fma(c, e, low), m - i);
+    shift = -half - (double)*maximum;
+    low = s->unit * (eps > 0.0 ? (float)(eps * exp(-(double)*maximum)) : 0.0f);
+    if (both) lai_exp_row(y + m, y, m, -(float)size, shift, s->unit, low); /* while y is there */
+    lai_exp_row(y, y, m, (float)size, shift, s->unit, low);
+}
+
+/* y has the m projections of a row and gets those of factor x, with the bias */
+static void lai_affine(const lai_head *h, float *y, float factor, int key) {
+    const int64_t m = h->layer->features;
+    const float *bias = (key ? h->projection : h->q_projection) + m * h->dim_k;
+    int64_t i;
+    for (i = 0; i < m; i += 16) {
+        const lai_v more = h->layer->projection_bias ? lai_load_n(bias + i, m - i) : lai_zero();
+        lai_store_n(y + i, lai_fma(lai_set(factor), lai_load_n(y + i, m - i), more), m - i);
     }
-    for (i = 0; i + 16 <= m; i += 16)
-        lai_store(y + i,
-                  lai_fma(c, lai_exp_low(lai_fma(lai_load(y + i), root, shift), &rest, 1), low));
-    if (i < m) {
-        const lai_v e = lai_exp_low(lai_fma(lai_load_n(y + i, m - i), root, shift), &rest, 1);
-        lai_store_n(y + i, lai_fma(c, e, low), m - i);
+}
+
+/* y = exp(factor (y - max y)), over their sum if asked, at least `least` */
+static void lai_softmax(float *y, int64_t n, float factor, int divide, float least) {
+    const double top = (double)lai_largest(y, n, 0);
+    lai_v sum = lai_zero(), inverse = lai_set(1.0f);
+    int64_t i;
+    lai_exp_row(y, y, n, factor, -(double)factor * top, 1.0f, 0.0f);
+    for (i = 0; divide && i < n; i += 16) sum = lai_add(sum, lai_load_n(y + i, n - i));
+    if (divide) inverse = lai_set(1.0f / lai_sum(sum));
+    for (i = 0; i < n; i += 16)
+        lai_store_n(y + i, lai_max(lai_set(least), lai_mul(inverse, lai_load_n(y + i, n - i))),
+                    n - i);
+}
+
+/* y has m numbers, and gets 2m features of them and of their negatives */
+static void lai_hedgehog(const lai_head *h, float *y) {
+    const la_layer *l = h->layer;
+    const int64_t m = l->features;
+    const int divide = l->hedgehog_kernel != LA_HEDGEHOG_EXP;
+    int64_t i;
+    for (i = 0; i < m; i += 16)
+        lai_store_n(y + m + i, lai_sub(lai_zero(), lai_load_n(y + i, m - i)), m - i);
+    if (l->hedgehog_kernel == LA_HEDGEHOG_JOINT) {
+        lai_softmax(y, 2 * m, 2.0f, 1, l->feature_eps);
+    } else {
+        lai_softmax(y, m, 1.0f, divide, l->feature_eps);
+        lai_softmax(y + m, m, 1.0f, divide, l->feature_eps);
     }
+}
+
+/* y has m angles, and gets unit times their cosines, then their sines */
+static void lai_fourier(float *y, int64_t m, float unit) {
+    int64_t i;
+    for (i = 0; i < m; i += 16) {
+        lai_v sine, cosine = lai_cos_sin(lai_load_n(y + i, m - i), &sine);
+        lai_store_n(y + m + i, lai_mul(lai_set(unit), sine), m - i);
+        lai_store_n(y + i, lai_mul(lai_set(unit), cosine), m - i);
+    }
+}
+
+/* 1, x = root x, and the products x_i x_j for j <= i, over sqrt(2) where j = i. Rows of products
+ * are stored in whole vectors: what is too much belongs to the next row, which comes later. */
+static void lai_taylor(float *y, const float *x, int64_t n, float root) {
+    const float *const end = y + 1 + n + n * (n + 1) / 2;
+    float *linear = y + 1, *to = linear + n;
+    int64_t i, j;
+    y[0] = 1.0f;
+    for (i = 0; i < n; i += 16)
+        lai_store_n(linear + i, lai_mul(lai_set(root), lai_load_n(x + i, n - i)), n - i);
+    for (i = 0; i < n; to += ++i) {
+        const lai_v own = lai_set(linear[i]);
+        for (j = 0; j <= i; j += 16)
+            lai_store_n(to + j, lai_mul(own, lai_load_n(linear + j, n - j)), end - (to + j));
+        to[i] *= 0.707106781f;
+    }
+}
+
+/* y = relu(fa a) relu(fb b), and their sum; `room` as in lai_taylor */
+static lai_v lai_dpfp_run(float *y, const float *a, float fa, const float *b, float fb, int64_t n,
+                          int64_t room, lai_v sum) {
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const lai_v p = lai_max(lai_zero(), lai_mul(lai_set(fa), lai_load_n(a + i, n - i)));
+        const lai_v q = lai_max(lai_zero(), lai_mul(lai_set(fb), lai_load_n(b + i, n - i)));
+        const lai_v product = lai_mul(p, q);
+        lai_store_n(y + i, product, room - i);
+        sum = lai_add(sum, product);
+    }
+    return sum;
+}
+
+/* The features do not depend on the size of x: its largest number counts as 1, so that no product
+ * leaves the range of floats. Of [relu(x), relu(-x)], and of it rolled, neither is stored: they are
+ * runs of x, or of -x. */
+static void lai_dpfp(const lai_head *h, float *y, const float *x) {
+    const int64_t n = h->dim_k, r = h->features;
+    const float unit = 1.0f / LAI_MAX(lai_largest(x, n, 1), 1e-37f);
+    lai_v sum = lai_zero();
+    float total;
+    int64_t roll, i, at, run;
+    for (roll = 1, at = 0; roll <= h->layer->nu; ++roll) {
+        const int64_t turn = roll % (2 * n);
+        for (i = 0; i < 2 * n; i += run, at += run) {
+            const int64_t other = i < turn ? i - turn + 2 * n : i - turn;
+            const int64_t a = i < n ? i : i - n, b = other < n ? other : other - n;
+            run = n - LAI_MAX(a, b);
+            sum = lai_dpfp_run(y + at, x + a, i < n ? unit : -unit, x + b, other < n ? unit : -unit,
+                               run, r - at, sum);
+        }
+    }
+    total = lai_sum(sum);
+    total = total <= 1e-37f ? 0.0f : 1.0f / total; /* NaN stays */
+    for (i = 0; i < r; i += 16)
+        lai_store_n(y + i, lai_mul(lai_set(total), lai_load_n(y + i, r - i)), r - i);
 }
 
 /* floats of scratch for `count` tokens */
@@ -3010,7 +3249,7 @@ static int64_t lai_scratch_floats(const lai_head *h, int64_t rows, int64_t count
     return (h->queries + 1) * count * (rows + 1) + (h->factor.at ? count * rows : 0);
 }
 
-/* the features of one row x at y, which for FAVOR+ has its projections; key: of a key, whose gate
+/* the features of one row x at y, which has its projections, if any; key: of a key, whose gate
  * FAVOR+'s running maximum decays by, like all that it is relative to */
 static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float *x,
                         int64_t position, double gate, float *max, int key) {
@@ -3032,6 +3271,16 @@ static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float 
     } else if (l->feature == LA_FEATURE_COSFORMER) {
         lai_angle(h, s, position, angle);
         LAI_EACH16(LAI_COSINE);
+    } else if (l->feature == LA_FEATURE_DPFP) {
+        lai_dpfp(h, y, x);
+    } else if (l->feature == LA_FEATURE_TAYLOR) {
+        lai_taylor(y, x, n, (float)(s->root * (double)norm));
+    } else if (l->feature == LA_FEATURE_HEDGEHOG) {
+        lai_affine(h, y, norm, key);
+        lai_hedgehog(h, y);
+    } else if (l->feature == LA_FEATURE_RFF) {
+        lai_affine(h, y, (float)(s->root * (double)norm), key);
+        lai_fourier(y, l->features, s->unit);
     } else if (l->favor_kernel == LA_FAVOR_RELU) {
         lai_favor_relu(h, y, norm);
     } else {
@@ -3053,7 +3302,7 @@ static void lai_map_rows(const lai_head *h, lai_stream *s, int64_t t, int64_t co
         const double gate = keys ? (double)h->log_decay.at[(t + i) * h->log_decay.step] : 0.0;
         float *to = y + i * rows;
         if (LAI_HAS_FEATURES && h->projection && !s->panels)
-            lai_project_row(h, x.at + i * x.step, to);
+            lai_project_row(h, keys ? h->projection : h->q_projection, x.at + i * x.step, to);
         lai_map_row(h, s, to, x.at + i * x.step, h->position + t + i, gate, max + i, keys);
     }
 }
@@ -3096,8 +3345,11 @@ LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t c
         if (keys) lai_map_partners(h, t, count, at, y);
         return;
     }
-    if (LAI_HAS_FEATURES && s->panels && total > 0)
-        lai_project(h, y, own, total, s->panels, at, rows);
+    if (LAI_HAS_FEATURES && s->panels && total > 0) {
+        const int64_t alike = s->panels == s->q_panels ? total : own; /* inputs of one projection */
+        lai_project(h, y, own, 0, alike, s->panels, at, rows);
+        lai_project(h, y, own, alike, total, s->q_panels, at, rows);
+    }
     if (keys) lai_map_rows(h, s, t, count, y->k, 1, at, y->k_max);
     for (m = 0; queries && m < h->queries; ++m) {
         const lai_rows q = {y->q.at + m * y->q_next, y->q.step};
@@ -3132,13 +3384,18 @@ static float lai_first_maximum(const lai_head *h) {
 
 static void lai_begin_stream(const lai_head *h, lai_stream *s, float *scratch, float *panels) {
     s->scratch = scratch;
-    s->panels = LAI_HAS_FEATURES && h->projection ? panels : NULL;
+    s->panels = s->q_panels = LAI_HAS_FEATURES && h->projection ? panels : NULL;
     s->maximum = lai_has_maximum(h->layer) ? lai_first_maximum(h) : 0.0f;
-    s->root = h->projection ? sqrt((double)h->layer->scale) : 1.0;
-    s->unit = h->projection ? 1.0f / sqrtf((float)h->features) : 1.0f;
+    s->root = lai_scales_inputs(h->layer) ? sqrt((double)h->layer->scale) : 1.0;
+    s->unit =
+        1.0f / sqrtf((float)h->features * (h->layer->feature == LA_FEATURE_RFF ? 0.5f : 1.0f));
     s->anchored = -1;
     s->turned = 0;
-    if (s->panels) lai_pack_projection(h, panels);
+    if (!s->panels) return;
+    lai_pack_projection(h, h->projection, panels);
+    if (h->q_projection == h->projection) return;
+    s->q_panels = panels += LAI_ROUND16(h->layer->features) * h->dim_k;
+    lai_pack_projection(h, h->q_projection, panels);
 }
 
 /* what a key's maximum does to the state before it: exp of this; also where there was nothing yet
@@ -5477,6 +5734,15 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_pack_projection
 #undef lai_favor_relu
 #undef lai_favor_exp
+#undef lai_exp_row
+#undef lai_cos_sin
+#undef lai_affine
+#undef lai_softmax
+#undef lai_hedgehog
+#undef lai_fourier
+#undef lai_taylor
+#undef lai_dpfp
+#undef lai_dpfp_run
 #undef lai_scratch_floats
 #undef lai_map_row
 #undef lai_map_rows
@@ -5758,9 +6024,12 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     h->snapshots = NULL;
     if (call->snapshots)
         h->snapshots = call->snapshots + sequence * h->snapshot_count * h->snapshot_step + state;
-    h->projection = NULL; /* other layers may have one lying about */
-    if (layer->feature == LA_FEATURE_FAVOR)
+    h->projection = h->q_projection = NULL; /* other layers may have one lying about */
+    if (lai_projects(layer)) {
+        const float *q = layer->q_projection ? layer->q_projection : layer->projection;
         h->projection = layer->projection + head * layer->projection_head_stride;
+        h->q_projection = q + head * layer->projection_head_stride;
+    }
     h->position = call->positions ? call->positions[sequence] : 0;
     h->form = lai_choose_form(layer, call, h->tokens, h->state_in != NULL, h->state_out != NULL);
 }
@@ -5776,7 +6045,7 @@ static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *cal
     h->dim_v = layer->dim_v;
     h->features = lai_features(layer);
     h->chunk = lai_choose_chunk(layer, call, call->form);
-    h->scale = layer->feature == LA_FEATURE_FAVOR ? 1.0f : layer->scale;
+    h->scale = lai_scales_inputs(layer) ? 1.0f : layer->scale;
     h->layout = layer->state_layout;
     h->delta = layer->write == LA_WRITE_DELTA;
     h->normalised = layer->normalised;
@@ -5912,6 +6181,7 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
     layer->dim_v = dim_v;
     layer->scale = 1.0f;
     layer->l2_eps = 1e-6f;
+    layer->nu = 1;
     lai_check_sizes(&c, layer);
     if (c.status == LA_OK) layer->struct_size = sizeof *layer;
     return c.status;
@@ -6044,7 +6314,7 @@ static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *p
                           : layer->write == LA_WRITE_DELTA ? 4.0
                                                            : 6.0; /* and what they predict by */
     plan->flops = keys * H * r * dv * writes + queries * out_heads * r * dv * 2.0;
-    if (layer->feature == LA_FEATURE_FAVOR)
+    if (lai_projects(layer))
         plan->flops +=
             2.0 * dk * (double)layer->features * (keys + queries * (double)lai_queries(layer)) * H;
     plan->bytes =
@@ -6159,6 +6429,8 @@ static void lai_blob_header(const la_layer *layer, int64_t count, unsigned char 
     header[12] = (unsigned char)lai_has_maximum(layer);
     header[14] = (unsigned char)layer->read;
     if (layer->feature == LA_FEATURE_FAVOR) header[13] = (unsigned char)layer->favor_kernel;
+    if (layer->feature == LA_FEATURE_HEDGEHOG) header[13] = (unsigned char)layer->hedgehog_kernel;
+    if (layer->feature == LA_FEATURE_DPFP) lai_put(header + 48, (uint64_t)layer->nu, 8);
     lai_put(header + 16, (uint64_t)layer->heads, 8);
     lai_put(header + 24, (uint64_t)lai_features(layer), 8);
     lai_put(header + 32, (uint64_t)layer->dim_v, 8);
@@ -6535,6 +6807,7 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens) {
  *   2009.14794  Choromanski, Likhosherstov et al. (2020), Rethinking Attention with Performers
  *   2102.11174  Schlag, Irie, Schmidhuber (2021), Linear Transformers Are Secretly Fast Weight
  *               Programmers
+ *   2103.02143  Peng, Pappas, Yogatama et al. (2021), Random Feature Attention
  *   2202.08791  Qin, Sun, Deng et al. (2022), cosFormer: Rethinking Softmax in Attention
  *   2205.14135  Dao, Fu, Ermon, Rudra, Re (2022), FlashAttention
  *   2307.08621  Sun, Dong, Huang et al. (2023), Retentive Network
@@ -6542,6 +6815,9 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens) {
  *               Attention Sinks
  *   2312.06635  Yang, Wang, Shen, Panda, Kim (2023), Gated Linear Attention Transformers
  *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
+ *   2402.04347  Zhang, Bhatia, Kumbong, Re (2024), The Hedgehog and the Porcupine
+ *   2402.18668  Arora, Eyuboglu, Zhang et al. (2024), Simple Linear Attention Language Models
+ *               Balance the Recall-Throughput Tradeoff
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
  *               Delta Rule

@@ -14,8 +14,17 @@ int64_t oracle_features(const la_layer *layer) {
     case LA_FEATURE_COSFORMER: return 2 * layer->dim_k;
     case LA_FEATURE_FAVOR:
         return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * layer->features : layer->features;
+    case LA_FEATURE_DPFP: return 2 * layer->dim_k * layer->nu;
+    case LA_FEATURE_TAYLOR: return (layer->dim_k + 1) * (layer->dim_k + 2) / 2;
+    case LA_FEATURE_HEDGEHOG:
+    case LA_FEATURE_RFF: return 2 * layer->features;
     default: return layer->dim_k;
     }
+}
+
+int oracle_projects(const la_layer *layer) {
+    return layer->feature == LA_FEATURE_FAVOR || layer->feature == LA_FEATURE_HEDGEHOG ||
+           layer->feature == LA_FEATURE_RFF;
 }
 
 int oracle_has_maximum(const la_layer *layer) {
@@ -133,28 +142,107 @@ static void cosformer_features(Head *head, int64_t t) {
     }
 }
 
-/* W y and |y|^2 / 2, y = sqrt(scale) x. */
-static double favor_project(const Head *head, double *Wy) {
+/* W (factor x) + b, by the weights of keys or of queries. */
+static void project(const Head *head, int query, double factor, double *Wx) {
     const la_layer *layer = head->layer;
-    const float *W = layer->projection + head->state * layer->projection_head_stride;
-    double root = sqrt((double)layer->scale), half = 0;
-    int64_t i, j;
-    for (j = 0; j < layer->features; j++) {
-        Wy[j] = 0;
-        for (i = 0; i < layer->dim_k; i++) {
-            Wy[j] += (double)W[j * layer->dim_k + i] * root * head->x[i];
+    int64_t i, j, m = layer->features, dk = layer->dim_k;
+    const float *W = query && layer->q_projection ? layer->q_projection : layer->projection;
+    W += head->state * layer->projection_head_stride;
+    for (j = 0; j < m; j++) {
+        Wx[j] = layer->projection_bias ? (double)W[m * dk + j] : 0;
+        for (i = 0; i < dk; i++) {
+            Wx[j] += (double)W[j * dk + i] * factor * head->x[i];
         }
     }
-    for (i = 0; i < layer->dim_k; i++) {
-        half += root * head->x[i] * root * head->x[i] / 2;
+}
+
+/* W y and |y|^2 / 2, y = sqrt(scale) x. */
+static double favor_project(const Head *head, int query, double *Wy) {
+    double half = 0;
+    int64_t i;
+    project(head, query, sqrt((double)head->layer->scale), Wy);
+    for (i = 0; i < head->layer->dim_k; i++) {
+        half += (double)head->layer->scale * head->x[i] * head->x[i] / 2;
     }
     return half;
 }
 
+/* x' = [relu(x), relu(-x)], block i = x' times x' rolled by i, all over their sum; 0 of 0. */
+static void dpfp_features(Head *head) {
+    int64_t i, j, n = head->layer->dim_k, r = oracle_features(head->layer);
+    double *f = head->features, sum = 0;
+    for (i = 0; i < r; i++) {
+        int64_t other = i % (2 * n) - (i / (2 * n) + 1) % (2 * n);
+        j = i % (2 * n);
+        other = other < 0 ? other + 2 * n : other;
+        f[i] = positive_part(j < n ? head->x[j] : -head->x[j - n]);
+        f[i] *= positive_part(other < n ? head->x[other] : -head->x[other - n]);
+        sum += f[i];
+    }
+    for (i = 0; i < r; i++) {
+        f[i] = sum == 0 ? 0 : f[i] / sum;
+    }
+}
+
+/* 1, y, and y_i y_j once for each pair, of y = sqrt(scale) x: f . f' = 1 + s + s^2 / 2. */
+static void taylor_features(Head *head) {
+    int64_t i, j, n = head->layer->dim_k;
+    double *f = head->features, scale = (double)head->layer->scale;
+    *f++ = 1;
+    for (i = 0; i < n; i++) {
+        *f++ = sqrt(scale) * head->x[i];
+    }
+    for (i = 0; i < n; i++) {
+        for (j = 0; j <= i; j++) {
+            *f++ = scale * head->x[i] * head->x[j] / (i == j ? sqrt(2) : 1);
+        }
+    }
+}
+
+/* [softmax(y), softmax(-y)], one softmax of [2y, -2y], or [exp(y - max y), exp(min y - y)]. */
+static void hedgehog_features(Head *head, int query) {
+    int64_t i, half, m = head->layer->features, parts = 2;
+    double *f = head->features;
+    project(head, query, 1, f);
+    for (i = 0; i < m; i++) {
+        f[m + i] = -f[i];
+    }
+    if (head->layer->hedgehog_kernel == LA_HEDGEHOG_JOINT) {
+        parts = 1;
+    }
+    for (half = 0; half < parts; half++, f += m) {
+        int64_t count = 2 * m / parts;
+        double top = f[0], sum = 0;
+        for (i = 0; i < count; i++) {
+            top = f[i] <= top ? top : f[i];
+        }
+        for (i = 0; i < count; i++) {
+            f[i] = exp((parts == 1 ? 2 : 1) * (f[i] - top));
+            sum += f[i];
+        }
+        for (i = 0; i < count; i++) {
+            f[i] /= head->layer->hedgehog_kernel == LA_HEDGEHOG_EXP ? 1 : sum;
+            f[i] = f[i] < (double)head->layer->feature_eps ? (double)head->layer->feature_eps
+                                                           : f[i];
+        }
+    }
+}
+
+/* [cos(W y + b), sin(W y + b)] / sqrt(m), y = sqrt(scale) x. */
+static void fourier_features(Head *head, int query) {
+    int64_t i, m = head->layer->features;
+    double *f = head->features;
+    project(head, query, sqrt((double)head->layer->scale), f);
+    for (i = 0; i < m; i++) {
+        f[m + i] = sin(f[i]) / sqrt((double)m);
+        f[i] = cos(f[i]) / sqrt((double)m);
+    }
+}
+
 /* r^-1/2 (exp(+-W y - |y|^2 / 2) + eps), relative to exp(top): the largest of them and `least`. */
-static void favor_features(Head *head, double least) {
+static void favor_features(Head *head, int query, double least) {
     int64_t j, m = head->layer->features, r = oracle_features(head->layer);
-    double *f = head->features, half = favor_project(head, f);
+    double *f = head->features, half = favor_project(head, query, f);
     double eps = (double)head->layer->feature_eps, top = fmax(least, log(eps));
     if (!oracle_has_maximum(head->layer)) {
         for (j = 0; j < r; j++) {
@@ -175,13 +263,17 @@ static void favor_features(Head *head, double least) {
 /* The features of token t's row; `least` is the least that they may be relative to. */
 static void take_features(Head *head, const la_in *view, int64_t t, int64_t h, double least) {
     int64_t i;
+    int query = view == &head->call->q;
     take_row(head, view, t, h);
     head->top = 0;
-    if (head->layer->feature == LA_FEATURE_COSFORMER) {
-        cosformer_features(head, t);
-    } else if (head->layer->feature == LA_FEATURE_FAVOR) {
-        favor_features(head, least);
-    } else {
+    switch (head->layer->feature) {
+    case LA_FEATURE_COSFORMER: cosformer_features(head, t); break;
+    case LA_FEATURE_FAVOR: favor_features(head, query, least); break;
+    case LA_FEATURE_DPFP: dpfp_features(head); break;
+    case LA_FEATURE_TAYLOR: taylor_features(head); break;
+    case LA_FEATURE_HEDGEHOG: hedgehog_features(head, query); break;
+    case LA_FEATURE_RFF: fourier_features(head, query); break;
+    default:
         for (i = 0; i < head->layer->dim_k; i++) {
             double x = head->x[i];
             head->features[i] = head->layer->feature == LA_FEATURE_IDENTITY ? x
@@ -189,6 +281,11 @@ static void take_features(Head *head, const la_in *view, int64_t t, int64_t h, d
                                                                             : exp(x);
         }
     }
+}
+
+int oracle_scales_inputs(const la_layer *layer) {
+    return layer->feature == LA_FEATURE_FAVOR || layer->feature == LA_FEATURE_TAYLOR ||
+           layer->feature == LA_FEATURE_RFF;
 }
 
 static double decay_of(const Head *head, int64_t t, int64_t i) {
@@ -287,7 +384,7 @@ static double oracle_read(Head *head, int64_t t, double *o) {
     double qq = 0, SS = 0, den = 0, size;
     const double *q = head->features, *S = head->S;
     take_features(head, &head->call->q, t, head->query, -(double)INFINITY);
-    scale = head->layer->feature == LA_FEATURE_FAVOR ? 1 : scale;
+    scale = oracle_scales_inputs(head->layer) ? 1 : scale;
     eps = eps > 0 && !isinf(head->m) ? eps * exp(-head->m - head->top) : eps;
     for (i = 0; i < r; i++) {
         qq += q[i] * q[i];
@@ -574,6 +671,14 @@ static void new_inputs(Problem *problem) {
     problem->call.beta = as_input(problem->beta);
 }
 
+static void *zeros(size_t count, size_t size) {
+    void *data = calloc(count + 1, size);
+    if (data == NULL) {
+        abort();
+    }
+    return data;
+}
+
 /* ---------------------------------------------------------------- values */
 
 static float small_integer(int limit) {
@@ -792,10 +897,33 @@ static void new_states(Problem *problem) {
     }
 }
 
+/* Where features have signs, z is thrice those of a key of 0, which all kernels of the tests are
+   positive with. */
+static void fill_signed_normaliser(Problem *problem, float *state, int64_t h) {
+    const la_layer *layer = &problem->layer;
+    float *nothing = zeros((size_t)layer->dim_k, sizeof *nothing);
+    la_in view = {nothing, 0, 0, 0, layer->dim_k, LA_F32};
+    int64_t i, r = oracle_features(layer);
+    double *room = zeros((size_t)(r + layer->dim_k), sizeof *room);
+    Head head = {.layer = layer, .call = &problem->call, .state = h, .x = room + r};
+    head.features = room;
+    take_features(&head, &view, 0, 0, 0);
+    for (i = 0; i < r; i++) {
+        state[oracle_state_index(layer, h, i, layer->dim_v)] = (float)(3 * head.features[i]);
+    }
+    free(room);
+    free(nothing);
+}
+
 /* z is positive, as sums of features are; m is in (-1, 1). */
 static void fill_normaliser(Problem *problem, float *state, int64_t h) {
     const la_layer *layer = &problem->layer;
     int64_t i, r = oracle_features(layer);
+    if (layer->normalised &&
+        (layer->feature == LA_FEATURE_TAYLOR || layer->feature == LA_FEATURE_RFF)) {
+        fill_signed_normaliser(problem, state, h);
+        return;
+    }
     for (i = 0; layer->normalised && i < r; i++) {
         float *z = &state[oracle_state_index(layer, h, i, layer->dim_v)];
         *z = problem->spec.exact ? (float)(1 + random_below(3)) : random_uniform(0.5f, 1.5f);
@@ -833,31 +961,37 @@ static void take_defaults(Spec *spec) {
     spec->keys = spec->keys < 0 ? 0 : spec->keys ? spec->keys : spec->T;
     spec->scale = spec->scale != 0 ? spec->scale : 1;
     spec->features = spec->features ? spec->features : 2 * spec->dk + 3;
+    spec->nu = spec->nu ? spec->nu : 1;
     positions = (spec->T > spec->keys ? spec->T : spec->keys) + spec->position + 3 * (spec->B - 1);
     spec->horizon = spec->horizon != 0 ? spec->horizon : (double)(positions > 1 ? positions : 1);
 }
 
-static void *zeros(size_t count, size_t size) {
-    void *data = calloc(count + 1, size);
-    if (data == NULL) {
-        abort();
+/* Variance 0.96, so that W y has about that of y; angles of RFF are small enough for a kernel that
+   is positive, and so are biases. */
+static const float *new_weights(Problem *problem) {
+    const Spec *spec = &problem->spec;
+    int64_t own = spec->features * (spec->dk + spec->projection_bias), i;
+    int64_t floats = own * (spec->head_projections ? spec->H : 1);
+    float *weights = problem_buffer(problem, (size_t)floats);
+    float size = spec->variant == LA_RFF ? 1.7f / sqrtf((float)spec->dk) : 1.7f;
+    problem->layer.projection_head_stride = spec->head_projections ? own : 0;
+    for (i = 0; i < floats; i++) {
+        int bias = i % own >= spec->features * spec->dk;
+        weights[i] = bias ? random_uniform(-0.3f, 0.3f) : random_uniform(-size, size);
     }
-    return data;
+    return weights;
 }
 
 static void new_projection(Problem *problem) {
     const Spec *spec = &problem->spec;
     la_layer *layer = &problem->layer;
-    int64_t floats = spec->features * spec->dk, count = spec->head_projections ? spec->H : 1, i;
-    float *projection;
     layer->features = spec->features;
     layer->favor_kernel = spec->favor_kernel;
+    layer->hedgehog_kernel = spec->hedgehog_kernel;
     layer->feature_eps = spec->feature_eps;
-    layer->projection_head_stride = spec->head_projections ? floats : 0;
-    layer->projection = projection = problem_buffer(problem, (size_t)(count * floats));
-    for (i = 0; i < count * floats; i++) {
-        projection[i] = random_uniform(-1.7f, 1.7f); /* variance 0.96 */
-    }
+    layer->projection_bias = spec->projection_bias;
+    layer->projection = new_weights(problem);
+    layer->q_projection = spec->query_projection ? new_weights(problem) : NULL;
 }
 
 static void set_layer(Problem *problem) {
@@ -872,10 +1006,15 @@ static void set_layer(Problem *problem) {
     layer->eps = spec->eps;
     layer->eps_mode = spec->eps_mode;
     layer->bidirectional = spec->bidirectional;
-    layer->normalised = layer->normalised || spec->normalised;
+    layer->normalised = spec->normalised ? spec->normalised > 0 : layer->normalised;
+    if (spec->delta) {
+        layer->write = LA_WRITE_DELTA;
+        layer->normalised = 0;
+    }
+    layer->nu = spec->nu;
     if (layer->feature == LA_FEATURE_COSFORMER) {
         layer->horizon = spec->horizon;
-    } else if (layer->feature == LA_FEATURE_FAVOR) {
+    } else if (oracle_projects(layer)) {
         new_projection(problem);
     }
 }
@@ -974,7 +1113,8 @@ const char *problem_text(const Problem *problem) {
     snprintf(text, sizeof text,
              "%s: %s B%d T%d H%d/%d/%d %dx%d gate %d(%g)%s beta %d states %d strides %d map %d %s "
              "l2 %d scale %g exact %d normalised %d eps %g (%d) keys %d ragged %d position %d "
-             "features %d kernel %d %g per head %d%s%s%s%s, %s chunk %d %s threads %d",
+             "features %d kernel %d/%d nu %d eps %g per head %d queries' %d bias %d delta %d%s%s%s"
+             "%s, %s chunk %d %s threads %d",
              problem->note, variant ? variant : "?", (int)spec->B, (int)spec->T, (int)spec->H,
              (int)spec->Hq, (int)spec->Hk, (int)spec->dk, (int)spec->dv, (int)spec->gate,
              (double)spec->gate_value, spec->gate_channel ? " by channel" : "", (int)spec->beta,
@@ -982,7 +1122,8 @@ const char *problem_text(const Problem *problem) {
              spec->layout == LA_VK ? "vk" : "kv", spec->l2_mode, (double)spec->scale, spec->exact,
              problem->layer.normalised, (double)spec->eps, spec->eps_mode, (int)spec->keys,
              spec->ragged, (int)spec->position, (int)spec->features, spec->favor_kernel,
-             (double)spec->feature_eps, spec->head_projections,
+             spec->hedgehog_kernel, (int)spec->nu, (double)spec->feature_eps,
+             spec->head_projections, spec->query_projection, spec->projection_bias, spec->delta,
              spec->bidirectional ? " bidirectional" : "", spec->bare ? " bare" : "",
              spec->general ? " general" : "", spec->token_bonus ? " bonus by token" : "",
              forms[problem->way.form & 3], (int)problem->way.chunk, isa ? isa : "isa auto",
@@ -1092,7 +1233,8 @@ double promise_1(const la_layer *layer, const la_call *call, int64_t b, int64_t 
     int64_t t, i, n = keys_of(layer, call, b), m = tokens_of(call, b);
     double T = (double)(n > m ? n : m), c = 1e-6 * sqrt(T);
     const la_in *view = &call->log_decay;
-    c = layer->feature == LA_FEATURE_FAVOR ? fmax(c, 5e-6) : c;
+    c = fmax(c, 5e-8 * sqrt((double)oracle_features(layer)));
+    c = oracle_projects(layer) ? fmax(c, 5e-6) : c;
     for (t = 0; t < n; t++) {
         c = reflects(layer, call, b, t, h) ? fmax(c, 5e-7 * T) : c;
     }

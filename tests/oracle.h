@@ -31,6 +31,8 @@ void oracle_forward(const la_layer *layer, const la_call *call, Oracle *oracle);
 
 int64_t oracle_features(const la_layer *layer);    /* r                        */
 int oracle_has_maximum(const la_layer *layer);     /* m: FAVOR+ with exponentials */
+int oracle_projects(const la_layer *layer);        /* features of W x */
+int oracle_scales_inputs(const la_layer *layer);   /* features of sqrt(scale) x */
 int64_t oracle_out_heads(const la_layer *layer);   /* max(H, Hq)               */
 int64_t oracle_head_floats(const la_layer *layer); /* floats of the oracle's state per head */
 
@@ -90,7 +92,7 @@ typedef struct Spec { /* 0 stands for the usual value: B = 1, Hq = Hk = H, scale
     int zero_keys;    /* 1: all keys are 0. 2: all but token 0's       */
     int exact;        /* 1: exact data (style.md): no result is rounded */
     int shift;        /* buffers start 4 * shift bytes off a boundary of 64 */
-    int normalised;   /* 1: also where the preset is not               */
+    int normalised;   /* 1: also where the preset is not; -1: nowhere  */
     int bidirectional;
     int ragged;   /* 1: a length per sequence, and one of its keys; NaN beyond */
     int positive; /* 1: q and k in (0.1, 1)                        */
@@ -98,13 +100,17 @@ typedef struct Spec { /* 0 stands for the usual value: B = 1, Hq = Hk = H, scale
     float eps;
     int64_t position; /* cosFormer: of sequence 0's first token; each next one starts 3 later */
     double horizon;   /* cosFormer: 0 stands for one that just suffices */
-    int64_t features; /* FAVOR+: rows of the projection, 2 dk + 3      */
+    int64_t features; /* rows of the projection, 2 dk + 3              */
     int favor_kernel, head_projections; /* 1: a projection per head    */
     float feature_eps;
     int skip, out_gate; /* 1: there is one; skip 2: by channel                      */
     int bare;           /* 1: without erase gate or bonus; b of DPLR is 0             */
     int token_bonus;    /* 1: a bonus per token, not per head                        */
     int general;        /* 1: a and b of DPLR have nothing to do with each other     */
+    int64_t nu;
+    int hedgehog_kernel, projection_bias;
+    int query_projection; /* 1: queries have a projection of their own */
+    int delta;        /* 1: the delta rule, which no variant but DPFP has with its features */
 } Spec;
 
 /* One way to compute it. All zero: what LA_AUTO takes, in one thread. */

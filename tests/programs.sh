@@ -187,6 +187,20 @@ log_decay() {
     echo "$work/in/log_decay.npy"
 }
 
+# projections CASE: the name of a file with its W [H,dk,m] as [H,m,dk].
+projections() {
+    sizes=$(awk -F = '$1 == "H" { H = $2 } $1 == "dk" { n = $2 } $1 == "feature_dim" { m = $2 / 2 }
+        END { print H ", " m ", " n }' "$golden/$1/case.txt")
+    numbers "$golden/$1/W.npy" | awk -v sizes="$sizes" '{ x[NR - 1] = $1 }
+        END {
+            split(sizes, s, ", ")
+            for (h = 0; h < s[1]; h++)
+                for (j = 0; j < s[2]; j++)
+                    for (k = 0; k < s[3]; k++) print x[(h * s[3] + k) * s[2] + j]
+        }' | tensor "$1" "($sizes)"
+    echo "$i/$1.npy"
+}
+
 # case_options CASE: the options of its files.
 case_options() {
     f=$golden/$1
@@ -200,6 +214,9 @@ case_options() {
     onnx_10) echo '--variant fwp' ;;
     linear_elu_*) echo '--variant elu' ;;
     favor_*) echo "--variant favor --projection $f/W.npy" ;;
+    dpfp_*) echo '--variant dpfp' ;;
+    based_*) echo '--variant based' ;;
+    hedgehog_*) echo "--variant hedgehog --projection $(projections "$1") --feature-eps 1e-12" ;;
     cosformer_*) echo '--variant cosformer --position 1' ;; # they count from 1
     lightning_* | gla_* | kda_*) echo "--variant ${1%_*}" ;;
     *) echo '--variant deltanet' ;;
@@ -224,6 +241,8 @@ case_options() {
         /^eps=[^ ]* clamp/s/eps=\([^ ]*\) .*/--eps \1 --eps-mode max/p
         /^kind=.*hyperbolic/s/.*/--favor-kernel hyperbolic/p
         /^kind=ReLU/s/.*/--favor-kernel relu/p
+        /^activation=exp_dim/s/.*/--hedgehog-kernel exp/p
+        /^nu=/s/nu=/--nu /p
         /^feature_eps=/s/feature_eps=/--feature-eps /p' "$f/case.txt"
     case $1 in
     favor_*) awk -F = '$1 == "dk" { printf "--scale %.17g\n", $2 ^ -0.5 }' "$f/case.txt" ;;
@@ -237,7 +256,7 @@ golden_case() {
     wanted "$name" || return 0
     rm -f "$work"/out/*
     # The peer of the onnx cases computed in float32.
-    case $1 in onnx*) tolerance=1e-5 ;; favor*) tolerance=5e-6 ;; *) tolerance=2e-6 ;; esac
+    case $1 in onnx*) tolerance=1e-5 ;; favor* | hedge*) tolerance=5e-6 ;; *) tolerance=2e-6 ;; esac
     [ ! -f "$golden/$1/zT.npy" ] || norm="--norm-out $work/out/zT.npy"
     # shellcheck disable=SC2086 # options and forms are lists of words
     launch "$attend" $options --form $2 --isa "$3" --out "$work/out/o.npy" \
@@ -277,7 +296,8 @@ test_golden() {
         linear_elu_noncausal_04 favor_causal_02 favor_causal_04 favor_causal_05 \
         favor_noncausal_02 favor_noncausal_04 favor_noncausal_05 cosformer_causal_02 \
         cosformer_causal_04 cosformer_noncausal_04 cosformer_noncausal_05 lightning_02 \
-        lightning_05 gla_02 gla_03 gla_05 kda_02 kda_03 kda_06 mamba2_01 mamba2_03 onnx_05 onnx_10
+        lightning_05 gla_02 gla_03 gla_05 kda_02 kda_03 kda_06 mamba2_01 mamba2_03 onnx_05 onnx_10 \
+        dpfp_delta_02 dpfp_delta_03 based_02 based_03 hedgehog_02 hedgehog_03 hedgehog_04
 }
 
 # attention_case CASE ISA THREADS: softmax attention against its peer
@@ -374,6 +394,7 @@ make_inputs() {
     array "$i/z.npy" '(1, 2, 4)' 9 1 2
     array "$i/m.npy" '(1, 2)' 10 0 1
     array "$i/W.npy" '(6, 4)' 11 -1 1
+    array "$i/W2.npy" '(6, 4)' 15 -1 1
     array "$i/channels.npy" '(1, 3, 2, 4)' 12 -1 0
     array "$i/one.npy" '(1, 3, 1, 5)' 13 -1 1
     array "$i/three.npy" '(1, 3, 3, 4)' 14 -1 1
@@ -393,6 +414,8 @@ make_inputs() {
     elu="--variant elu $one"
     favor="--variant favor --projection $i/W.npy $one"
     cosformer="--variant cosformer --horizon 3 $one"
+    hedgehog="--variant hedgehog --projection $i/W.npy $one"
+    dpfp="--variant dpfp $one"
     # shellcheck disable=SC2086
     launch "$attend" $gdn
     [ $status -ne 0 ] || mv "$work/out/o.npy" "$i/ref.npy"
@@ -462,6 +485,15 @@ test_options() {
         refused 'a negative eps' --eps $elu --eps -1
         refused 'an unknown mode of eps' --eps-mode $elu --eps-mode mean
         refused 'an unknown kernel' --favor-kernel $favor --favor-kernel cosine
+        refused 'hedgehog without a projection' --projection --variant hedgehog $one
+        refused 'rff without a projection' --projection --variant rff $one
+        refused 'a projection of queries of another shape' --q-projection $hedgehog \
+            --q-projection $i/q.npy
+        refused 'an unknown kernel' --hedgehog-kernel $hedgehog --hedgehog-kernel cosine
+        refused 'nu = 0' --nu $dpfp --nu 0
+        refused 'nu = 1.5' --nu $dpfp --nu 1.5
+        refused 'a nu that makes too many features' --nu $dpfp --nu 1048576
+        refused 'a negative scale of based' --scale --variant based --scale -1 $one
         refused 'a negative feature eps' --feature-eps $favor --feature-eps -1
     }
     for option in --q --k --v --out; do
@@ -491,6 +523,8 @@ unused() {
         --norm-in) row="--state-in $i/S.npy --norm-in $i/z.npy" ;;
         --max-in) row="--state-in $i/S.npy --norm-in $i/z.npy --max-in $i/m.npy" ;;
         --projection) row="--projection $i/W.npy" ;;
+        --q-projection) row="--q-projection $i/W.npy" ;;
+        --hedgehog-kernel) row='--hedgehog-kernel exp' ;;
         *-out) row="$option $work/out/more.npy" ;;
         --bidirectional) row=$option ;;
         --eps-mode) row='--eps-mode add' ;;
@@ -498,7 +532,7 @@ unused() {
         *) row="$option 1" ;;
         esac
         case $variant in
-        elu | favor | cosformer) ;;
+        elu | favor | cosformer | hedgehog) ;;
         *) row=$(echo "$row" | sed 's|--norm-in [^ ]* --max|--max|') ;;
         esac
         # shellcheck disable=SC2086
@@ -507,14 +541,17 @@ unused() {
 }
 
 test_unused() {
-    others='--horizon --position --favor-kernel --feature-eps --projection --max-in --max-out'
+    others='--horizon --position --favor-kernel --feature-eps --projection --max-in --max-out
+        --q-projection --hedgehog-kernel --nu'
     for variant in retnet lightning gla delta gdn; do
         # shellcheck disable=SC2086
         unused $variant --eps --eps-mode --bidirectional --norm-in --norm-out $others
     done
     # shellcheck disable=SC2086
     unused elu $others
-    unused favor --horizon --position
+    unused favor --horizon --position --hedgehog-kernel --nu
+    unused hedgehog --horizon --position --favor-kernel --nu --max-in --max-out
+    unused dpfp --eps --bidirectional --feature-eps --projection --norm-out
     unused cosformer --favor-kernel --feature-eps --projection --max-in --max-out
 }
 
@@ -747,6 +784,11 @@ test_split() {
         carries favor --projection "$i/W.npy" --favor-kernel hyperbolic
         carries favor --projection "$i/W.npy" --favor-kernel relu --log-decay "$i/heads.npy"
         carries cosformer --horizon 3
+        carries dpfp --nu 2
+        carries based --log-decay "$i/heads.npy"
+        carries hedgehog --projection "$i/W.npy" --q-projection "$i/W2.npy"
+        carries rff --projection "$i/W.npy" --scale 0.5
+        carries mapped
         carries retnet --log-decay "$i/heads.npy"
         carries lightning --log-decay "$i/heads.npy"
         carries gla
@@ -779,7 +821,7 @@ carries() {
     wanted "$name" || return 0
     rm -f "$work"/out/* "$i"/carried_* "$i"/whole_*
     case "$variant $*" in
-    *relu* | elu* | cosformer*) parts=norm ;;
+    *relu* | elu* | cosformer* | based* | hedgehog* | rff* | mapped*) parts=norm ;;
     favor*) parts='norm max' ;;
     *) parts= ;;
     esac
@@ -919,8 +961,8 @@ test_help() {
     [ $status -eq 0 ] || problem="status $status"
     for option in variant form chunk isa bidirectional scale eps eps-mode l2norm l2-eps horizon \
         position head-map state-layout threads repeat q k v log-decay beta projection favor-kernel \
-        feature-eps l2-mode lengths state-in norm-in max-in out state-out norm-out max-out compare \
-        tolerance; do
+        q-projection hedgehog-kernel nu feature-eps l2-mode lengths state-in norm-in max-in out \
+        state-out norm-out max-out compare tolerance; do
         grep -q "^  --$option " "$work/stdout" || problem="$problem; not --$option"
     done
     verdict "$name" "$problem"

@@ -1,7 +1,9 @@
-/* The feature maps by themselves: ELU+1, FAVOR+ and its projection, and Lightning's slopes. */
+/* The feature maps by themselves: ELU+1, FAVOR+ and its projection, random Fourier features, DPFP;
+   and Lightning's slopes. */
 #include "oracle.h"
 #include "test.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,7 +221,7 @@ static void every_fault(const Spec *spec) {
         fault(problem, &way, "NaN in q", &out_row(&problem->q, 0, 20, 1)[2], NAN, 20, 21, -1);
         fault(problem, &way, "NaN in k", &out_row(&problem->k, 0, 20, 1)[2], NAN, first, T, -1);
         fault(problem, &way, "NaN in v", &out_row(&problem->v, 0, 20, 1)[3], NAN, first, T, 3);
-        if (spec->variant != LA_FAVOR) { /* inf / inf */
+        if (!oracle_projects(&problem->layer)) { /* inf / inf */
             fault(problem, &way, "inf in k", &out_row(&problem->k, 0, 20, 1)[2], INFINITY, first, T,
                   -1);
         }
@@ -230,19 +232,20 @@ static void every_fault(const Spec *spec) {
 }
 
 TEST(features_nan_reaches_what_depends_on_it) {
-    static const la_variant featured[] = {LA_ELU, LA_FAVOR, LA_COSFORMER};
+    static const la_variant featured[] = {LA_ELU,      LA_FAVOR, LA_COSFORMER, LA_BASED,
+                                          LA_HEDGEHOG, LA_RFF,   LA_MAPPED};
     int i, kernel;
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < COUNT(featured); i++) {
         for (kernel = LA_FAVOR_POSITIVE; kernel <= LA_FAVOR_RELU; kernel++) {
             Spec spec = {.T = 37, .H = 2, .dk = 7, .dv = 5, .positive = 1};
             spec.variant = featured[i];
-            spec.favor_kernel = kernel;
+            spec.favor_kernel = spec.hedgehog_kernel = kernel;
             spec.feature_eps = spec.variant == LA_FAVOR ? 1e-3f : 0;
             every_fault(&spec);
             spec.bidirectional = 1;
             spec.layout = LA_VK;
             every_fault(&spec);
-            if (spec.variant != LA_FAVOR) {
+            if (spec.variant != LA_FAVOR && spec.variant != LA_HEDGEHOG) {
                 break;
             }
         }
@@ -758,6 +761,281 @@ TEST(features_favor_state_of_nothing) {
             }
         }
         problem_free(problem);
+    }
+}
+
+/* ---------------------------------------------------------------- random Fourier features */
+
+enum { ANGLES = 8192 };
+
+/* From -size to size, and all about where cosine or sine change sign. */
+static float angle_argument(int i, float size) {
+    double quarter = asin(1) * (double)(i / 2 - ANGLES / 8);
+    if (i < ANGLES / 2) {
+        return fabs(quarter) <= (double)size ? (float)(quarter + (i % 2 ? 1e-3 : 0)) : (float)i;
+    }
+    return size * (float)(4 * (i - 3 * ANGLES / 4)) / ANGLES;
+}
+
+/* One projection, w = 1, and values of 1: S of each sequence is [cos x, sin x] of its one key. */
+TEST(features_cosines_and_sines) {
+    static const float sizes[] = {3, 1500, 1e4f}, one[] = {1};
+    static float x[ANGLES], ones[ANGLES], out[ANGLES], states[2 * ANGLES];
+    la_layer layer;
+    la_call call;
+    Way way;
+    int i, n, size;
+    la_layer_init(&layer, LA_RFF, 1, 1, 1);
+    layer.projection = one;
+    layer.features = 1;
+    layer.normalised = 0;
+    la_call_init(&call, &layer, ANGLES, 1);
+    call.q = call.v = la_bthd(ones, 1, 1, 1);
+    call.k = la_bthd(x, 1, 1, 1);
+    call.out = la_bthd_out(out, 1, 1, 1);
+    call.state_out = states;
+    for (size = 0; size < COUNT(sizes); size++) {
+        for (i = 0; i < ANGLES; i++) {
+            x[i] = angle_argument(i, sizes[size]);
+            ones[i] = 1;
+        }
+        for (n = 0; feature_way(n, &way); n++) {
+            double worst = 0;
+            run_call(&layer, &call, &way);
+            for (i = 0; i < ANGLES; i++) {
+                double c = cos((double)x[i]) - (double)states[2 * i];
+                double s = sin((double)x[i]) - (double)states[2 * i + 1];
+                worst = fmax(worst, fmax(fabs(c), fabs(s)));
+            }
+            CHECK(worst < 2e-7, "up to %g, form %d isa %d: off by %g", (double)sizes[size],
+                  way.form, way.isa, worst);
+        }
+    }
+}
+
+/* Angles that floats do not resolve still have cosines and sines of one circle. */
+TEST(features_huge_angles_stay_on_the_circle) {
+    static const float x[] = {1e5f, -3e6f, 1e20f, FLT_MAX, -FLT_MAX, INFINITY, -INFINITY};
+    static const float one[] = {1};
+    static float ones[COUNT(x)], out[COUNT(x)], states[2 * COUNT(x)];
+    la_layer layer;
+    la_call call;
+    Way way;
+    int i, n;
+    la_layer_init(&layer, LA_RFF, 1, 1, 1);
+    layer.projection = one;
+    layer.features = 1;
+    layer.normalised = 0;
+    la_call_init(&call, &layer, COUNT(x), 1);
+    call.q = la_bthd(x, 1, 1, 1);
+    call.k = la_bthd(x, 1, 1, 1);
+    call.v = la_bthd(ones, 1, 1, 1);
+    call.out = la_bthd_out(out, 1, 1, 1);
+    call.state_out = states;
+    for (i = 0; i < COUNT(x); i++) {
+        ones[i] = 1;
+    }
+    for (n = 0; feature_way(n, &way); n++) {
+        run_call(&layer, &call, &way);
+        for (i = 0; i < COUNT(x); i++) {
+            double c = (double)states[2 * i], s = (double)states[2 * i + 1];
+            CHECK(fabs(c * c + s * s - 1) < 1e-6, "x = %g: %g, %g", (double)x[i], c, s);
+            CHECK(fabs((double)out[i] - 1) < 1e-6, "x = %g: o = %g", (double)x[i], (double)out[i]);
+        }
+    }
+}
+
+/* Averages of v, weighed with exp(-scale |q - k|^2 / 2): what rows of normal numbers estimate. */
+static double gaussian_error(Softmax *data, int64_t features, uint64_t seed) {
+    Way way = {.form = LA_CHUNKWISE, .threads = 1};
+    la_layer layer;
+    la_call call;
+    double error = 0, size = 0;
+    int t, s, i;
+    la_layer_init(&layer, LA_RFF, 1, SM_DK, SM_DV);
+    layer.bidirectional = 1;
+    layer.scale = 0.25f;
+    layer.projection = data->W;
+    layer.features = features;
+    CHECK(la_favor_projection(data->W, features, SM_DK, LA_ORTHOGONAL, seed) == LA_OK, "W");
+    la_call_init(&call, &layer, 1, SM_T);
+    call.q = la_bthd(data->q, SM_T, 1, SM_DK);
+    call.k = la_bthd(data->k, SM_T, 1, SM_DK);
+    call.v = la_bthd(data->v, SM_T, 1, SM_DV);
+    call.out = la_bthd_out(data->out, SM_T, 1, SM_DV);
+    run_call(&layer, &call, &way);
+    for (t = 0; t < SM_T; t++) {
+        double o[SM_DV] = {0}, sum = 0;
+        for (s = 0; s < SM_T; s++) {
+            double distance = 0, weight;
+            for (i = 0; i < SM_DK; i++) {
+                double d = (double)data->q[t * SM_DK + i] - (double)data->k[s * SM_DK + i];
+                distance += d * d;
+            }
+            weight = exp(-(double)layer.scale * distance / 2);
+            sum += weight;
+            for (i = 0; i < SM_DV; i++) {
+                o[i] += weight * (double)data->v[s * SM_DV + i];
+            }
+        }
+        for (i = 0; i < SM_DV; i++) {
+            double difference = o[i] / sum - (double)data->out[t * SM_DV + i];
+            error += difference * difference;
+            size += o[i] / sum * (o[i] / sum);
+        }
+    }
+    return sqrt(error / size);
+}
+
+TEST(features_fourier_estimates_gaussian_kernels) {
+    static Softmax data;
+    double few = 0, many = 0;
+    uint64_t seed;
+    softmax_new(&data, 0.7f);
+    for (seed = 0; seed < 20; seed++) {
+        few += gaussian_error(&data, 256, seed) / 20;
+        many += gaussian_error(&data, 4096, seed) / 20;
+    }
+    CHECK(many < 0.05, "4096 angles: off by %g", many);
+    CHECK(many < few / 3 && many > few / 5, "256 angles: off by %g, 4096: by %g", few, many);
+}
+
+/* ---------------------------------------------------------------- DPFP */
+
+/* o of one query, of a state that is the unit matrix: the features themselves. */
+static void dpfp_of(const float *x, int64_t dk, int64_t nu, const Way *way, float *f) {
+    enum { MOST = 48 };
+    static float unit[MOST * MOST], no_key[MOST], no_value[MOST];
+    int64_t r = 2 * dk * nu, i;
+    la_layer layer;
+    la_call call;
+    la_layer_init(&layer, LA_DPFP, 1, dk, r);
+    layer.nu = nu;
+    memset(unit, 0, sizeof unit);
+    for (i = 0; i < r; i++) {
+        unit[i * r + i] = 1;
+    }
+    la_call_init(&call, &layer, 1, 1);
+    call.q = la_bthd(x, 1, 1, dk);
+    call.k = la_bthd(no_key, 1, 1, dk);
+    call.v = la_bthd(no_value, 1, 1, r);
+    call.out = la_bthd_out(f, 1, 1, r);
+    call.state_in = unit;
+    run_call(&layer, &call, way);
+}
+
+/* x = [2, -3, 1]: x' = [2, 0, 1, 0, 3, 0]. */
+TEST(features_dpfp_by_hand) {
+    static const float x[] = {2, -3, 1};
+    static const double want[] = {0, 0, 0, 0, 0, 0,  /* rolled by 1: 0 2 0 1 0 3 */
+                                  6, 0, 2, 0, 3, 0,  /* by 2: 3 0 2 0 1 0        */
+                                  0, 0, 0, 0, 0, 0}; /* by 3: 0 3 0 2 0 1        */
+    float f[18];
+    double sums[18];
+    Way way;
+    int i, n;
+    for (i = 0; i < 18; i++) {
+        sums[i] = want[i] / 11;
+    }
+    for (n = 0; feature_way(n, &way); n++) {
+        dpfp_of(x, 3, 3, &way, f);
+        check_close("DPFP by hand", f, sums, 18, 1e-7);
+    }
+}
+
+/* Nothing of x = 0, and of any other multiple of x the same. */
+TEST(features_dpfp_does_not_depend_on_size) {
+    static const float sizes[] = {1e-44f, 1e-38f, 1e-30f, 1e-10f, 1, 1e10f, 1e30f, 3e38f};
+    static const float directions[] = {1, -0.5f, 0.25f, 0, 0.5f, -1, -1, 0.5f};
+    float x[8], f[48], want[48];
+    int64_t nu;
+    Way way;
+    int i, n, size;
+    for (n = 0; feature_way(n, &way); n++) {
+        for (nu = 1; nu <= 3; nu++) {
+            double sum = 0;
+            dpfp_of(directions, 8, nu, &way, want);
+            for (i = 0; i < 16 * nu; i++) {
+                sum += (double)want[i];
+            }
+            CHECK(fabs(sum - 1) < 1e-6, "nu %d: the sum is %g", (int)nu, sum);
+            for (size = 1; size < COUNT(sizes); size++) {
+                for (i = 0; i < 8; i++) {
+                    x[i] = directions[i] * sizes[size];
+                }
+                dpfp_of(x, 8, nu, &way, f);
+                for (i = 0; i < 16 * nu; i++) {
+                    CHECK(fabsf(f[i] - want[i]) < 1e-6f, "size %g: f[%d] is %g, want %g",
+                          (double)sizes[size], i, (double)f[i], (double)want[i]);
+                }
+            }
+            memset(x, 0, sizeof x);
+            dpfp_of(x, 8, nu, &way, f);
+            for (i = 0; i < 16 * nu; i++) {
+                CHECK(f[i] == 0, "f[%d] of nothing is %g", i, (double)f[i]);
+            }
+        }
+    }
+}
+
+/* Rolls beyond 2 dk begin again. */
+TEST(features_dpfp_of_any_nu) {
+    static const int64_t sizes[][2] = {{1, 1}, {1, 2}, {1, 5}, {2, 3}, {3, 7}, {17, 4}, {5, 23}};
+    int n;
+    for (n = 0; n < COUNT(sizes); n++) {
+        Spec spec = {.variant = LA_DPFP, .T = 19, .H = 2, .dv = 7, .beta = BETA_TOKEN};
+        spec.dk = sizes[n][0];
+        spec.nu = sizes[n][1];
+        problem_all_ways(&spec, "any nu");
+    }
+}
+
+/* ---------------------------------------------------------------- far from the origin */
+
+/* |w| |x| up to 50, as far as it is promised; a signed denominator is left out. */
+TEST(features_of_long_projections) {
+    static const la_variant projected[] = {LA_HEDGEHOG, LA_RFF};
+    int i;
+    for (i = 0; i < 2 * 3; i++) {
+        Spec spec = {.T = 35, .H = 2, .dk = 64, .dv = 9, .features = 33, .l2_mode = LA_L2_SUM};
+        Problem *problem;
+        int64_t n;
+        Way way;
+        spec.variant = projected[i / 3];
+        spec.hedgehog_kernel = i % 3;
+        spec.normalised = spec.variant == LA_RFF ? -1 : 1;
+        spec.states = STATES_OUT;
+        problem = problem_new(&spec);
+        for (n = 0; n < spec.features; n++) {
+            float *w = problem->buffers[0] + n * spec.dk; /* the first that a problem has */
+            double length = sqrt(row_dot(w, spec.dk, 0, 0));
+            int64_t j;
+            for (j = 0; j < spec.dk; j++) {
+                w[j] = (float)((double)w[j] * 50 / length);
+            }
+        }
+        problem->note = "long projections";
+        problem_oracle(problem);
+        for (n = 0; way_number((int)n, &way); n++) {
+            if (problem_run(problem, &way)) {
+                problem_check(problem);
+            }
+        }
+        problem_free(problem);
+    }
+}
+
+/* Softmaxes of any size are finite, and averages stay averages. */
+TEST(features_hedgehog_of_huge_inputs_is_finite) {
+    static const float sizes[] = {10, 1e3f, 1e10f, 1e30f};
+    int kernel, n;
+    for (kernel = LA_HEDGEHOG_SPLIT; kernel <= LA_HEDGEHOG_EXP; kernel++) {
+        for (n = 0; n < COUNT(sizes); n++) {
+            Spec spec = {.variant = LA_HEDGEHOG, .T = 37, .dk = 16, .dv = 5, .states = STATES_OUT};
+            spec.hedgehog_kernel = kernel;
+            spec.feature_eps = n % 2 ? 1e-12f : 0;
+            check_huge(&spec, sizes[n]);
+        }
     }
 }
 

@@ -543,6 +543,22 @@ static const Kind kinds[] = {
     {"normalised gla", {.variant = LA_GLA, .normalised = 1, .positive = 1, .gate = GATE_MILD,
                         .gate_channel = 1}, 0, 1, 1},
     {"kda", {.variant = LA_KDA, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_TOKEN}, 1, 1, 0},
+    {"dpfp", {.variant = LA_DPFP, .beta = BETA_TOKEN}, 0, 0, 0},
+    {"dpfp, nu 3", {.variant = LA_DPFP, .nu = 3, .gate = GATE_MILD}, 0, 0, 0},
+    {"based", {.variant = LA_BASED}, 1, 0, 1},
+    {"based, not normalised", {.variant = LA_BASED, .normalised = -1, .gate = GATE_MILD}, 1, 0, 0},
+    {"based, eps", {.variant = LA_BASED, .eps = 1e-6f, .beta = BETA_TOKEN}, 1, 0, 1},
+    {"hedgehog", {.variant = LA_HEDGEHOG, .feature_eps = 1e-3f, .head_projections = 1}, 0, 0, 1},
+    {"hedgehog, joint, bias",
+     {.variant = LA_HEDGEHOG, .hedgehog_kernel = LA_HEDGEHOG_JOINT, .projection_bias = 1}, 1, 0, 1},
+    {"hedgehog, exp, queries' own weights",
+     {.variant = LA_HEDGEHOG, .hedgehog_kernel = LA_HEDGEHOG_EXP, .query_projection = 1,
+      .head_projections = 1, .projection_bias = 1, .eps = 1e-3f}, 0, 0, 1},
+    {"rff", {.variant = LA_RFF}, 1, 0, 1},
+    {"rff, bias", {.variant = LA_RFF, .projection_bias = 1, .head_projections = 1}, 1, 0, 1},
+    {"mapped", {.variant = LA_MAPPED, .positive = 1}, 0, 1, 1},
+    {"cosformer, delta", {.variant = LA_COSFORMER, .delta = 1, .beta = BETA_TOKEN}, 0, 0, 0},
+    {"rff, delta", {.variant = LA_RFF, .delta = 1, .beta = BETA_CHANNEL}, 1, 0, 0},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -604,8 +620,10 @@ TEST(variants_features) {
     for (n = 0; n < sizeof features / sizeof features[0]; n++) {
         for (i = 0; i < KINDS; i++) {
             Spec spec = {.T = 19, .dk = 9, .dv = 18};
-            if (kinds[i].spec.variant == LA_FAVOR &&
-                (kinds[i].spec.favor_kernel != LA_FAVOR_RELU || features[n] > 30)) {
+            const la_variant variant = kinds[i].spec.variant;
+            int wide = kinds[i].spec.favor_kernel == LA_FAVOR_RELU || variant == LA_RFF;
+            if ((variant == LA_FAVOR || variant == LA_HEDGEHOG || variant == LA_RFF) &&
+                (!wide || features[n] > 30)) { /* so many that no kernel is next to 0 */
                 spec = kind_spec(i, spec);
                 spec.features = features[n];
                 both_layouts(spec, kinds[i].name);

@@ -55,6 +55,11 @@ static const struct Golden {
     {"rwkv6_04", LA_RWKV6}, {"rwkv6_05", LA_RWKV6}, {"rwkv6_06", LA_RWKV6}, {"rwkv7_01", LA_RWKV7},
     {"rwkv7_02", LA_RWKV7}, {"rwkv7_03", LA_RWKV7}, {"rwkv7_04", LA_RWKV7}, {"rwkv7_05", LA_RWKV7},
     {"rwkv7_06", LA_RWKV7}, {"rwkv7_07", LA_RWKV7}, {"rwkv7_08", LA_RWKV7},
+    {"dpfp_delta_01", LA_DPFP}, {"dpfp_delta_02", LA_DPFP},
+    {"dpfp_delta_03", LA_DPFP}, {"dpfp_delta_04", LA_DPFP}, {"based_01", LA_BASED},
+    {"based_02", LA_BASED}, {"based_03", LA_BASED}, {"based_04", LA_BASED},
+    {"based_05", LA_BASED}, {"based_06", LA_BASED}, {"hedgehog_01", LA_HEDGEHOG},
+    {"hedgehog_02", LA_HEDGEHOG}, {"hedgehog_03", LA_HEDGEHOG}, {"hedgehog_04", LA_HEDGEHOG},
     /* clang-format on */
 };
 
@@ -326,16 +331,20 @@ static void start_normaliser(const Problem *problem) {
     }
 }
 
+/* FAVOR+'s W is [m][dk] for all heads, Hedgehog's is [H][dk][m], the transpose for each head. */
 static void read_projection(const Problem *problem) {
     const la_layer *layer = &problem->layer;
     float *projection = problem->buffers[0]; /* the first that a problem has */
-    size_t n, count = (size_t)(layer->features * layer->dim_k);
+    size_t n, m = (size_t)layer->features, dk = (size_t)layer->dim_k, count = m * dk;
+    int own = layer->projection_head_stride != 0;
     npy_array W;
     CHECK(projection == layer->projection, "%s: another buffer", problem->note);
     read_array(problem->note, "input", "W", &W);
+    count *= own ? (size_t)layer->heads : 1;
     CHECK(W.count == count, "%s: W has %zu elements", problem->note, W.count);
     for (n = 0; n < count && n < W.count; n++) {
-        projection[n] = npy_float(&W, n);
+        size_t at = own ? n / (m * dk) * m * dk + n % m * dk + n / m % dk : n;
+        projection[at] = npy_float(&W, n);
     }
     npy_free(&W);
 }
@@ -381,7 +390,7 @@ static void fill_problem(Problem *problem) {
     } else if (spec->gate != GATE_NONE) {
         read_tensor(problem, "g", &problem->log_decay, spec->H, spec->keys);
     }
-    if (problem->layer.feature == LA_FEATURE_FAVOR) {
+    if (oracle_projects(&problem->layer)) {
         read_projection(problem);
     }
     if (spec->variant == LA_FAVOR && spec->states == STATES_BOTH) {
@@ -400,12 +409,21 @@ static void fill_problem(Problem *problem) {
 static void read_normaliser(const char *name, Spec *spec) {
     char eps[128] = "";
     case_value(name, "eps", eps, sizeof eps);
-    spec->normalised = case_says(name, "normalise", "yes");
+    spec->normalised = case_says(name, "normalise", "yes") ? 1 : spec->variant == LA_BASED ? -1 : 0;
     spec->bidirectional = case_says(name, "causal", "no");
     spec->eps = (float)strtod(eps, NULL);
-    spec->eps_mode = strstr(eps, "clamp") != NULL ? LA_EPS_MAX : LA_EPS_ADD;
+    spec->eps_mode = strstr(eps, "clamp (max)") != NULL ? LA_EPS_MAX : LA_EPS_ADD;
     spec->horizon = case_number(name, "M", 0);
     spec->position = spec->variant == LA_COSFORMER ? 1 : 0;
+    spec->nu = (int64_t)case_number(name, "nu", 0);
+    if (spec->variant == LA_HEDGEHOG) {
+        const char *floor = strstr(eps, "features clamped to >= ");
+        spec->features = (int64_t)case_number(name, "feature_dim", 0) / 2;
+        spec->head_projections = 1;
+        spec->feature_eps = floor != NULL ? strtof(floor + 23, NULL) : 0;
+        spec->hedgehog_kernel =
+            case_says(name, "activation", "exp_dim") ? LA_HEDGEHOG_EXP : LA_HEDGEHOG_SPLIT;
+    }
     if (spec->variant == LA_FAVOR) {
         char kind[64] = "";
         npy_array W;
@@ -461,10 +479,11 @@ static Spec read_spec(const struct Golden *golden) {
 
 enum { OUTPUT, STATE, NORMALISER };
 
-/* Gammas, raw gates, dt A, kk lr, FAVOR+'s scale and its feature eps are rounded to float32 on the way. */
+/* Gammas, raw gates, dt A, kk lr, the scales of FAVOR+ and Taylor features, and FAVOR+'s feature
+   eps are rounded to float32 on the way. */
 static int is_narrow(const char *name) {
     return has(name, "gamma") || has(name, "a") || has(name, "g_raw") || has(name, "dt") ||
-           has(name, "w_raw") || has(name, "W");
+           has(name, "w_raw") || strncmp(name, "favor", 5) == 0 || strncmp(name, "based", 5) == 0;
 }
 
 /* |factor oracle - peer|_2 <= tolerance |peer|_2. Unless the peer computed in float32, its values
@@ -530,6 +549,61 @@ TEST(golden_cases) {
         run_case(&cases[i], LA_KV);
         run_case(&cases[i], LA_VK);
     }
+}
+
+/* ---------------------------------------------------------------- the joint form of Hedgehog
+
+   A map without a layer: of keys whose value is 1, z of a state of its own. */
+
+TEST(golden_hedgehog_map) {
+    enum { ROWS = 28, DK = 12, R = 2 * DK, FLOATS = 2 * R }; /* S, then z */
+    static const char name[] = "hedgehog_map_fla_01";
+    static float weights[DK * DK + DK], states[ROWS * FLOATS], ones[ROWS], out[ROWS];
+    float *x = read_floats(name, "x", ROWS * DK), *W = read_floats(name, "W", DK * DK);
+    float *b = read_floats(name, "b", DK);
+    npy_array phi;
+    la_layer layer;
+    la_call call;
+    Way way;
+    int i, n;
+    CHECK(read_array(name, "output", "phi", &phi) && phi.count == ROWS * R, "%s", name);
+    memcpy(weights, W, DK * DK * sizeof *W);
+    memcpy(weights + DK * DK, b, DK * sizeof *b);
+    CHECK(la_layer_init(&layer, LA_HEDGEHOG, 1, DK, 1) == LA_OK, "layer");
+    layer.projection = weights;
+    layer.projection_bias = 1;
+    layer.features = DK;
+    layer.hedgehog_kernel = LA_HEDGEHOG_JOINT;
+    CHECK(la_call_init(&call, &layer, ROWS, 1) == LA_OK, "call");
+    for (i = 0; i < ROWS; i++) {
+        ones[i] = 1;
+    }
+    call.q = call.k = la_bthd(x, 1, 1, DK);
+    call.v = la_bthd(ones, 1, 1, 1);
+    call.out = la_bthd_out(out, 1, 1, 1);
+    call.state_out = states;
+    for (n = 0; way_number(n, &way); n++) {
+        double worst = 0;
+        call.form = way.form;
+        call.isa = way.isa;
+        call.chunk = way.chunk;
+        call.workspace_size = la_workspace_size(&layer, &call);
+        call.workspace = malloc(call.workspace_size);
+        CHECK(la_forward(&layer, &call) == LA_OK, "form %d", way.form);
+        free(call.workspace);
+        for (i = 0; i < ROWS * R; i++) {
+            double want = npy_double(&phi, (size_t)i);
+            double S = (double)states[i / R * FLOATS + i % R];
+            double z = (double)states[i / R * FLOATS + R + i % R];
+            worst = fmax(worst, fmax(fabs(S - want), fabs(z - want)) / want);
+        }
+        CHECK(worst < 2e-6, "form %d chunk %d isa %d: off by %g", way.form, (int)way.chunk, way.isa,
+              worst);
+    }
+    npy_free(&phi);
+    free(x);
+    free(W);
+    free(b);
 }
 
 /* ---------------------------------------------------------------- ONNX

@@ -15,7 +15,7 @@
 /* A small good call, all of whose buffers stand in one arena: a byte written anywhere shows. */
 enum { B = 2, T = 3, H = 4, HK = 2, DK = 5, DV = 6, STATE = H * DK * DV, FEATURES = 7 };
 enum { Q, K, V, LOG_DECAY, BETA, OUT, STATE_IN, STATE_OUT, PROJECTION, PLACES };
-enum { WORKSPACE = 32768, PLACE = 1024, ARENA = WORKSPACE + (PLACES + 1) * PLACE }; /* floats */
+enum { WORKSPACE = 32768, PLACE = 2048, ARENA = WORKSPACE + (PLACES + 1) * PLACE }; /* floats */
 
 typedef struct Fixture {
     la_layer layer;
@@ -30,7 +30,7 @@ static void fixture_layer(la_layer *layer, la_variant variant) {
     CHECK(la_layer_init(layer, variant, H, DK, DV) == LA_OK, "variant %d", (int)variant);
     layer->k_heads = HK;
     layer->horizon = variant == LA_COSFORMER ? T : 0;
-    if (variant == LA_FAVOR) {
+    if (variant == LA_FAVOR || variant == LA_HEDGEHOG || variant == LA_RFF) {
         layer->projection = fixture.at[PROJECTION];
         layer->features = FEATURES;
         layer->feature_eps = 1e-4f;
@@ -303,6 +303,7 @@ static const Field enums[] = {
     {LAYER_FIELD(bidirectional), LA_E_VALUE}, {LAYER_FIELD(head_map), LA_E_VALUE},
     {LAYER_FIELD(state_layout), LA_E_VALUE}, {LAYER_FIELD(eps_mode), LA_E_VALUE},
     {LAYER_FIELD(l2_mode), LA_E_VALUE}, {LAYER_FIELD(favor_kernel), LA_E_VALUE},
+    {LAYER_FIELD(hedgehog_kernel), LA_E_VALUE},
     {CALL_FIELD(form), LA_E_FORM}, {CALL_FIELD(isa), LA_E_ISA},
     {CALL_FIELD(q.type), LA_E_TYPE}, {CALL_FIELD(k.type), LA_E_TYPE},
     {CALL_FIELD(v.type), LA_E_TYPE}, {CALL_FIELD(log_decay.type), LA_E_TYPE},
@@ -310,7 +311,7 @@ static const Field enums[] = {
 };
 
 TEST(input_unknown_enums) {
-    static const int values[] = {-1, 5, 99, INT_MAX, INT_MIN};
+    static const int values[] = {-1, 50, 99, INT_MAX, INT_MIN};
     int i, j;
     int isa;
     for (i = 0; i < COUNT(enums); i++) {
@@ -359,16 +360,19 @@ TEST(input_not_yet_supported) {
     REFUSED_OF(LA_COSFORMER, LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
     REFUSED_OF(LA_FAVOR, LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
     REFUSED(LA_E_UNSUPPORTED, "normalised", layer->normalised = 1);
-    REFUSED(LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_ELU1);
-    REFUSED(LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_COSFORMER,
-            layer->horizon = T);
-    REFUSED(LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_FAVOR,
+    REFUSED_OF(LA_DPFP, LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
+    REFUSED_OF(LA_BASED, LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
+    REFUSED_OF(LA_HEDGEHOG, LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
+    REFUSED_OF(LA_RFF, LA_E_UNSUPPORTED, "log_decay.width", call->log_decay.width = DK);
+    REFUSED_OF(LA_DPFP, LA_E_DIRECTION, "bidirectional", layer->bidirectional = 1);
+    REFUSED(LA_E_UNSUPPORTED, "normalised", layer->feature = LA_FEATURE_FAVOR,
             layer->projection = fixture.at[PROJECTION], layer->features = FEATURES);
 }
 
 /* ---------------------------------------------------------------- feature maps and sequences */
 
-static const la_variant featured[] = {LA_ELU, LA_FAVOR, LA_COSFORMER};
+static const la_variant featured[] = {LA_ELU,      LA_FAVOR, LA_COSFORMER, LA_BASED,
+                                      LA_HEDGEHOG, LA_RFF,   LA_MAPPED};
 
 /* The keys of a bidirectional layer may be others than its queries. */
 #define ACCEPTED_BOTH_WAYS(variant, ...)                                                           \
@@ -406,6 +410,45 @@ TEST(input_settings_of_cosformer) {
     REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = -1);
     REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = (double)NAN);
     REFUSED_OF(LA_COSFORMER, LA_E_VALUE, "horizon", layer->horizon = -HUGE_VAL);
+}
+
+TEST(input_settings_of_other_features) {
+    static const la_variant scaled[] = {LA_BASED, LA_RFF}, projected[] = {LA_HEDGEHOG, LA_RFF};
+    float *W;
+    int i;
+    fixture_set(LA_HEDGEHOG);
+    W = fixture.at[PROJECTION];
+    REFUSED_OF(LA_DPFP, LA_E_SIZE, "nu", layer->nu = 0);
+    REFUSED_OF(LA_DPFP, LA_E_SIZE, "nu", layer->nu = INT64_MIN);
+    REFUSED_OF(LA_DPFP, LA_E_SIZE, "nu", layer->nu = INT64_MAX);
+    REFUSED_OF(LA_DPFP, LA_E_SIZE, "nu", layer->nu = 1 << 20); /* r is 2^20 times 2 dk */
+    REFUSED_OF(LA_BASED, LA_E_SIZE, "dim_k", layer->dim_k = 1 << 12); /* its square is too many */
+    ACCEPTED_OF(LA_DPFP, layer->nu = 3, call->state_in = call->state_out = NULL,
+                call->workspace_size = la_workspace_size(layer, call));
+    for (i = 0; i < COUNT(scaled); i++) {
+        REFUSED_OF(scaled[i], LA_E_VALUE, "scale", layer->scale = -FLT_MIN);
+        REFUSED_OF(scaled[i], LA_E_VALUE, "scale", layer->scale = NAN);
+    }
+    for (i = 0; i < COUNT(projected); i++) {
+        la_variant variant = projected[i];
+        REFUSED_OF(variant, LA_E_NULL, "projection", layer->projection = NULL);
+        REFUSED_OF(variant, LA_E_SIZE, "features", layer->features = 0);
+        REFUSED_OF(variant, LA_E_SIZE, "features", layer->features = INT64_MAX);
+        REFUSED_OF(variant, LA_E_VALUE, "projection_bias", layer->projection_bias = 2);
+        REFUSED_OF(variant, LA_E_VALUE, "projection_bias", layer->projection_bias = -1);
+        REFUSED_OF(variant, LA_E_VALUE, "feature_eps", layer->feature_eps = -1);
+        REFUSED_OF(variant, LA_E_OVERLAP, "out", layer->projection_bias = 1,
+                   call->out.data = W + FEATURES * (DK + 1) - 1);
+        REFUSED_OF(variant, LA_E_OVERLAP, "out", layer->projection = fixture.at[Q],
+                   layer->q_projection = W, call->out.data = W + FEATURES * DK - 1,
+                   call->workspace_size = la_workspace_size(layer, call));
+        ACCEPTED_OF(variant, layer->projection = fixture.at[Q], layer->q_projection = W,
+                    call->out.data = W + FEATURES * DK,
+                    call->workspace_size = la_workspace_size(layer, call));
+        ACCEPTED_OF(variant, layer->scale = 0);
+    }
+    ACCEPTED_OF(LA_HEDGEHOG, layer->scale = -1); /* it multiplies q . k there */
+    REFUSED_OF(LA_FAVOR, LA_E_UNSUPPORTED, "projection_bias", layer->projection_bias = 1);
 }
 
 TEST(input_settings_of_favor) {
@@ -603,7 +646,8 @@ TEST(input_status_texts) {
 TEST(input_names) {
     static const char *const names[] = {"elu", "favor",    "cosformer",      "retnet", "lightning",
                                         "gla", "deltanet", "gated-deltanet", "kda",    "mamba2",
-                                        "fwp", "rwkv6",    "rwkv7",          "gdn2"};
+                                        "fwp", "rwkv6",    "rwkv7",          "gdn2",     "dpfp",
+                                        "based", "hedgehog", "rff", "mapped"};
     static const char *const wrong[] = {"", "retne", "retnett", "RetNet", "gated_deltanet", " gla"};
     la_variant variant;
     la_layer layer;
@@ -617,7 +661,7 @@ TEST(input_names) {
     for (i = 0; i < 6; i++) {
         CHECK(la_variant_find(wrong[i], &variant) == LA_E_VARIANT, "\"%s\"", wrong[i]);
     }
-    CHECK(variant == LA_GDN2, "an unknown name wrote %d", (int)variant);
+    CHECK(variant == LA_MAPPED, "an unknown name wrote %d", (int)variant);
     CHECK(la_variant_find(NULL, &variant) == LA_E_NULL, "no name");
     CHECK(la_variant_find("gla", NULL) == LA_E_NULL, "no result");
     CHECK(la_variant_name((la_variant)0) == NULL, "variant 0");

@@ -47,6 +47,11 @@ static const Spec kinds[] = {
     {.variant = LA_ELU, .dk = 7, .dv = 5, .gate_channel = 1, .bidirectional = 1},
     {.variant = LA_FAVOR, .dk = 7, .dv = 5, .features = 11, .bidirectional = 1},
     {.variant = LA_COSFORMER, .dk = 7, .dv = 5, .positive = 1, .bidirectional = 1},
+    {.variant = LA_DPFP, .dk = 5, .dv = 19, .nu = 2, .beta = BETA_TOKEN},
+    {.variant = LA_BASED, .dk = 5, .dv = 7},
+    {.variant = LA_HEDGEHOG, .dk = 7, .dv = 5, .features = 9},
+    {.variant = LA_RFF, .dk = 7, .dv = 5, .features = 40},
+    {.variant = LA_MAPPED, .dk = 9, .dv = 17, .positive = 1, .gate_channel = 1},
 };
 enum { KINDS = COUNT(kinds) };
 
@@ -266,7 +271,8 @@ TEST(numbers_slow_decays_of_a_state) {
     for (i = 0; i < KINDS; i++) {
         for (g = 0; g < COUNT(gates); g++) {
             Spec spec = kind_spec(i, 65536);
-            int written = spec.variant == LA_FAVOR || spec.variant == LA_ELU || spec.normalised;
+            int written = spec.variant == LA_FAVOR || spec.variant == LA_ELU || spec.normalised ||
+                          (spec.variant >= LA_BASED && spec.variant <= LA_RFF); /* by a key of 0 */
             spec.dk = 3;
             spec.dv = 2;
             spec.Hq = 1;
@@ -816,6 +822,9 @@ TEST(numbers_means_of_ones_are_one) {
         Spec spec = kind_spec(i, SWEEP_T);
         Problem *problem;
         Way way;
+        if (spec.variant == LA_DPFP) {
+            continue; /* has no denominator */
+        }
         spec.positive = 1;
         spec.states = i % 2 ? STATES_BOTH : STATES_OUT;
         problem = problem_new(&spec);
@@ -902,6 +911,10 @@ static const struct LongKind {
     {"elu + 1", {.variant = LA_ELU}},
     {"favor+", {.variant = LA_FAVOR, .features = 8}},
     {"cosformer", {.variant = LA_COSFORMER, .positive = 1}},
+    {"dpfp", {.variant = LA_DPFP, .beta = BETA_TOKEN}},
+    {"based", {.variant = LA_BASED}},
+    {"hedgehog", {.variant = LA_HEDGEHOG, .features = 8}},
+    {"rff", {.variant = LA_RFF, .features = 20, .normalised = -1}}, /* its z is next to constant */
 };
 
 /* |got - want| / |want| over the last tokens, and of the final state. */

@@ -31,11 +31,20 @@ static const Spec rows[] = {
     {.variant = LA_ELU, .gate = GATE_MILD, .gate_channel = 1},
     {.variant = LA_FAVOR, .features = 11, .gate = GATE_MILD},
     {.variant = LA_COSFORMER, .position = 5},
+    {.variant = LA_DPFP, .nu = 2, .beta = BETA_TOKEN},
+    {.variant = LA_BASED, .gate = GATE_MILD},
+    {.variant = LA_HEDGEHOG, .features = 11, .query_projection = 1, .projection_bias = 1},
+    {.variant = LA_RFF, .features = 40, .gate = GATE_MILD, .head_projections = 1},
+    {.variant = LA_MAPPED, .positive = 1, .gate = GATE_MILD, .gate_channel = 1},
     {.variant = LA_ELU, .bidirectional = 1},
     {.variant = LA_FAVOR, .features = 11, .bidirectional = 1},
     {.variant = LA_COSFORMER, .position = 5, .bidirectional = 1},
+    {.variant = LA_BASED, .bidirectional = 1},
+    {.variant = LA_HEDGEHOG, .features = 11, .bidirectional = 1},
+    {.variant = LA_RFF, .features = 40, .query_projection = 1, .bidirectional = 1},
+    {.variant = LA_MAPPED, .positive = 1, .bidirectional = 1},
 };
-enum { SCALAR_CASES = 6, CAUSAL_CASES = 20, CASES = 2 * COUNT(rows) };
+enum { SCALAR_CASES = 6, CAUSAL_CASES = 30, CASES = 2 * COUNT(rows) };
 
 static const Way forms[FORMS] = {{LA_AUTO, 0, 0, 1},       {LA_PARALLEL, 0, 0, 1},
                                  {LA_RECURRENT, 0, 0, 1},  {LA_CHUNKWISE, 0, 0, 1},
@@ -82,6 +91,7 @@ static void copy_inputs(const Problem *from, Problem *to) {
     problem_inputs(from, source, heads);
     problem_inputs(to, target, heads);
     to->layer.projection = from->layer.projection;
+    to->layer.q_projection = from->layer.q_projection;
     for (n = 0; n < INPUTS; n++) {
         for (b = 0; target[n].data != NULL && b < to->spec.B; b++) {
             for (t = 0; t < input_tokens(to, n); t++) {
@@ -1084,7 +1094,7 @@ static int out_depends(const Problem *problem, const Fault *fault, int64_t t, in
                        int64_t i) {
     const la_layer *layer = &problem->layer;
     int more = layer->q_heads > layer->heads, later = t >= fault->t || layer->bidirectional;
-    int nothing = layer->feature == LA_FEATURE_FAVOR && isinf(fault->value); /* exp(-inf) */
+    int nothing = oracle_projects(layer) && isinf(fault->value); /* exp(-inf), cos(1e6) */
     int64_t h = more ? j * layer->heads / layer->q_heads : j;
     switch (fault->tensor) {
     case IN_Q:
@@ -1101,6 +1111,18 @@ static int out_depends(const Problem *problem, const Fault *fault, int64_t t, in
     }
 }
 
+/* Is row r of the features a product of channel i? 1, x, then x_a x_b for b <= a. */
+static int taylor_row_is_of(int64_t dk, int64_t r, int64_t i) {
+    int64_t a = 0;
+    if (r <= dk) {
+        return r == i + 1;
+    }
+    for (r -= dk + 1; r > a; a++) {
+        r -= a + 1;
+    }
+    return a == i || r == i;
+}
+
 /* Whether row r of the final S or z may show a fault of channel i of a key or a gate. */
 static int row_depends(const Problem *problem, const Fault *fault, int64_t r) {
     const la_layer *layer = &problem->layer;
@@ -1112,8 +1134,11 @@ static int row_depends(const Problem *problem, const Fault *fault, int64_t r) {
     if (fault->tensor == IN_GATE) {
         return 1;
     }
-    if (layer->feature == LA_FEATURE_FAVOR) {
+    if (oracle_projects(layer)) {
         return isinf(fault->value) ? MAYBE : 1;
+    }
+    if (layer->feature == LA_FEATURE_TAYLOR) {
+        return taylor_row_is_of(layer->dim_k, r, fault->i);
     }
     return whole || r % layer->dim_k == fault->i;
 }
@@ -1290,7 +1315,7 @@ static void check_fault_case(const Spec *given) {
     Problem *problem;
     Way way;
     int w;
-    spec.positive = spec.variant == LA_COSFORMER; /* a denominator of 0 would hide the fault */
+    spec.positive |= spec.variant == LA_COSFORMER; /* a denominator of 0 would hide the fault */
     problem = problem_new(&spec);
     problem->note = "fault";
     for (w = 0; next_way(w, &way); w++) {
@@ -1384,8 +1409,8 @@ static void scale_result(const Problem *problem, Result *result, float factor) {
 
 /* Half the scale: half the output, but for a normalised one, where it cancels. */
 static void check_half_scale(Problem *problem, const Way *way, Result *want) {
-    if (problem->layer.feature == LA_FEATURE_FAVOR) {
-        return; /* there it is inside of the exponentials */
+    if (oracle_scales_inputs(&problem->layer)) {
+        return; /* there it is part of the features */
     }
     problem->layer.scale *= 0.5f;
     problem_run(problem, way);
@@ -1423,7 +1448,7 @@ TEST(promise_8_plain_powers_of_two_are_exact) {
         Spec spec = case_spec(i, 37);
         Problem *problem;
         Way way;
-        spec.positive = spec.variant == LA_COSFORMER; /* 0 of a denominator of 0 has no sign */
+        spec.positive |= spec.variant == LA_COSFORMER; /* 0 of a denominator of 0 has no sign */
         problem = problem_new(&spec);
         problem->note = "times a power of two";
         for (w = 0; next_way(w, &way); w++) {

@@ -31,11 +31,20 @@ static const Spec rows[] = {
     {.variant = LA_FAVOR, .features = 11},
     {.variant = LA_FAVOR, .features = 5, .favor_kernel = LA_FAVOR_HYPERBOLIC, .gate = GATE_MILD},
     {.variant = LA_COSFORMER, .position = 5, .horizon = 2000},
+    {.variant = LA_DPFP, .nu = 2, .beta = BETA_TOKEN},
+    {.variant = LA_BASED, .gate = GATE_MILD},
+    {.variant = LA_HEDGEHOG, .features = 11, .query_projection = 1, .projection_bias = 1},
+    {.variant = LA_RFF, .features = 40, .gate = GATE_MILD, .head_projections = 1},
+    {.variant = LA_MAPPED, .positive = 1, .gate = GATE_MILD, .gate_channel = 1},
     {.variant = LA_ELU, .bidirectional = 1},
     {.variant = LA_FAVOR, .features = 11, .bidirectional = 1},
     {.variant = LA_COSFORMER, .position = 5, .horizon = 2000, .bidirectional = 1},
+    {.variant = LA_BASED, .bidirectional = 1},
+    {.variant = LA_HEDGEHOG, .features = 11, .bidirectional = 1},
+    {.variant = LA_RFF, .features = 40, .query_projection = 1, .bidirectional = 1},
+    {.variant = LA_MAPPED, .positive = 1, .bidirectional = 1},
 };
-enum { CAUSAL_CASES = 20, CASES = 2 * COUNT(rows) }; /* each row with both layouts */
+enum { CAUSAL_CASES = 30, CASES = 2 * COUNT(rows) }; /* each row with both layouts */
 
 static const Way forms[] = {{LA_AUTO, 0, 0, 1},      {LA_PARALLEL, 0, 0, 1},
                             {LA_RECURRENT, 0, 0, 1}, {LA_CHUNKWISE, 0, 0, 1},
@@ -631,13 +640,14 @@ TEST(serving_snapshots_are_what_fewer_tokens_leave) {
 
 static const la_variant all_variants[] = {
     LA_ELU,      LA_FAVOR,          LA_COSFORMER, LA_RETNET, LA_LIGHTNING, LA_GLA,
-    LA_DELTANET, LA_GATED_DELTANET, LA_KDA,       LA_MAMBA2, LA_FWP};
+    LA_DELTANET, LA_GATED_DELTANET, LA_KDA,       LA_MAMBA2, LA_FWP,       LA_DPFP,
+    LA_BASED,    LA_HEDGEHOG,       LA_RFF,       LA_MAPPED};
 
 static void plain_layer(la_layer *layer, la_variant variant) {
     static const float projection[4 * 6];
     CHECK(la_layer_init(layer, variant, 3, 4, 5) == LA_OK, "layer");
     layer->horizon = 100;
-    if (variant == LA_FAVOR) {
+    if (oracle_projects(layer)) {
         layer->projection = projection;
         layer->features = 6;
     }
@@ -804,6 +814,10 @@ TEST(serving_bytes_of_another_layer_are_refused) {
     REFUSES(LA_FAVOR, other.favor_kernel = LA_FAVOR_RELU);
     REFUSES(LA_FAVOR, other.favor_kernel = LA_FAVOR_HYPERBOLIC);
     REFUSES(LA_DELTANET, other.write = LA_WRITE_ADD);
+    REFUSES(LA_DPFP, other.nu = 2);
+    REFUSES(LA_DPFP, other.nu = 2, other.dim_k = 2); /* r is the same */
+    REFUSES(LA_HEDGEHOG, other.feature = LA_FEATURE_RFF);
+    REFUSES(LA_HEDGEHOG, other.hedgehog_kernel = LA_HEDGEHOG_EXP);
 }
 
 TEST(serving_bytes_and_resets_need_sound_arguments) {

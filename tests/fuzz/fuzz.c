@@ -358,11 +358,17 @@ static int all_finite(const la_in *view, int64_t rows, int64_t heads) {
     return 1;
 }
 
-/* beta |k|^2 <= 2, which overlapping rows may break. */
+/* beta |f(k)|^2 <= 2, which overlapping rows may break; and many features are longer than keys. */
 static int delta_is_stable(const la_layer *layer, const Single *s) {
     int64_t i;
     double sum = 0;
-    if (layer->write != LA_WRITE_DELTA || layer->l2_mode != LA_L2_OFF) {
+    if (layer->write != LA_WRITE_DELTA || layer->feature == LA_FEATURE_DPFP) {
+        return 1;
+    }
+    if (layer->feature != LA_FEATURE_IDENTITY && layer->feature != LA_FEATURE_COSFORMER) {
+        return 0;
+    }
+    if (layer->l2_mode != LA_L2_OFF) {
         return 1;
     }
     for (i = 0; i < s->call.keys * layer->k_heads * layer->dim_k; i++) {
@@ -419,6 +425,9 @@ static int is_promised(const Case *c, const Single *s) {
     if (layer->feature == LA_FEATURE_COSFORMER &&
         (double)(most + (call->positions != NULL ? s->position : 0)) > 0.97 * layer->horizon) {
         return 0;
+    }
+    if (layer->feature == LA_FEATURE_TAYLOR || layer->feature == LA_FEATURE_RFF) {
+        return 0; /* features with signs: sums and denominators may cancel */
     }
     return c->ordinary && gates_are_promised(layer, s) &&
            all_finite(&call->q, call->tokens, layer->q_heads) &&

@@ -194,8 +194,8 @@ static int64_t take_dim(void) {
 
 /* Any combination of the axes that there is. */
 static void take_axes(la_layer *layer) {
-    layer->feature = input_below(4);
-    layer->write = layer->feature == LA_FEATURE_IDENTITY ? input_below(2) : LA_WRITE_ADD;
+    layer->feature = input_below(8);
+    layer->write = layer->feature != LA_FEATURE_FAVOR ? input_below(2) : LA_WRITE_ADD;
     layer->normalised = layer->write == LA_WRITE_ADD ? input_below(2) : 0;
     layer->normalised |= layer->feature == LA_FEATURE_FAVOR;
     layer->decay_required = input_below(2);
@@ -223,6 +223,10 @@ static float take_setting(const Case *c, float usual, float other) {
     return x;
 }
 
+static double projection_floats(const la_layer *layer) {
+    return (double)layer->features * ((double)layer->dim_k + (double)layer->projection_bias);
+}
+
 static void take_settings(Case *c) {
     static const float present = 0;
     la_layer *layer = &c->layer;
@@ -232,15 +236,21 @@ static void take_settings(Case *c) {
     layer->l2_mode = input_chance(3) ? 1 + input_below(2) : LA_L2_OFF;
     layer->l2_eps = take_setting(c, 1e-6f, 1e-3f);
     layer->bidirectional = layer->normalised && input_chance(4);
-    if (layer->feature == LA_FEATURE_FAVOR) {
+    if (oracle_projects(layer)) {
         layer->projection = &present;
         layer->favor_kernel = input_below(3);
         layer->features = take_dim();
         layer->feature_eps = take_setting(c, 0, 1e-4f);
-        layer->projection_head_stride = input_below(2) ? layer->features * layer->dim_k : 0;
-    } else if (!c->ordinary && input_chance(2)) {
+        if (layer->feature != LA_FEATURE_FAVOR) {
+            layer->hedgehog_kernel = layer->favor_kernel;
+            layer->projection_bias = input_below(2);
+            layer->q_projection = input_below(2) ? &present : NULL;
+        }
+        layer->projection_head_stride = input_below(2) ? (int64_t)projection_floats(layer) : 0;
+    } else if (!oracle_scales_inputs(layer) && !c->ordinary && input_chance(2)) {
         layer->scale = -layer->scale;
     }
+    layer->nu = layer->feature == LA_FEATURE_DPFP ? 1 + input_below(4) : layer->nu;
 }
 
 /* A layer that is sound. What is a pointer comes later: case_projection. */
@@ -269,7 +279,9 @@ static int is_small(int64_t n) {
 static int is_small_layer(const la_layer *layer) {
     return is_small(layer->heads) && is_small(layer->q_heads) && is_small(layer->k_heads) &&
            is_small(layer->dim_k) && is_small(layer->dim_v) &&
-           (layer->feature != LA_FEATURE_FAVOR || is_small(layer->features));
+           (!oracle_projects(layer) || is_small(layer->features)) &&
+           (layer->feature != LA_FEATURE_DPFP || is_small(layer->nu)) &&
+           (layer->projection_bias == 0 || layer->projection_bias == 1);
 }
 
 static int is_small_case(const Case *c) {
@@ -281,8 +293,14 @@ double case_state_floats(const la_layer *layer) {
     double r = (double)layer->dim_k, more = 0;
     if (layer->feature == LA_FEATURE_FAVOR) {
         r = (double)layer->features * (layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 : 1);
+    } else if (oracle_projects(layer)) {
+        r = 2 * (double)layer->features;
     } else if (layer->feature == LA_FEATURE_COSFORMER) {
         r *= 2;
+    } else if (layer->feature == LA_FEATURE_DPFP) {
+        r *= 2 * (double)layer->nu;
+    } else if (layer->feature == LA_FEATURE_TAYLOR) {
+        r = (r + 1) * (r + 2) / 2;
     }
     if (layer->normalised) {
         more = layer->feature == LA_FEATURE_FAVOR && layer->favor_kernel != LA_FAVOR_RELU;
@@ -312,7 +330,7 @@ double case_cost(const Case *c) {
     double floats = case_state_floats(layer) / heads, dk = (double)layer->dim_k;
     double width = floats / (double)layer->dim_v + (double)layer->dim_v;
     double queries = 1 + (double)layer->q_heads / heads, each = (floats + width * T + 64) * queries;
-    each += layer->feature == LA_FEATURE_FAVOR ? (double)layer->features * dk * queries : 0;
+    each += oracle_projects(layer) ? (double)layer->features * dk * queries : 0;
     return (double)call->batch * heads * (floats * 4 + 200 + T * each);
 }
 
@@ -370,10 +388,10 @@ static Rows pool_rows(const Case *c, const int64_t *slots, int64_t stride) {
 
 static Rows projection_rows(const la_layer *layer) {
     Rows rows = {{1, 1, 0}, {0, 0, 0}, 0};
-    if (layer->feature == LA_FEATURE_FAVOR) { /* in other layers any numbers may stand there */
+    if (oracle_projects(layer)) { /* in other layers any numbers may stand there */
         rows.counts[2] = layer->heads;
         rows.strides[2] = layer->projection_head_stride;
-        rows.width = layer->features * layer->dim_k;
+        rows.width = (int64_t)projection_floats(layer);
     }
     return rows;
 }
@@ -568,7 +586,8 @@ static const Field layer_fields[] = {
     LAYER_FIELD(head_map), LAYER_FIELD(state_layout), LAYER_FIELD(scale), LAYER_FIELD(eps),
     LAYER_FIELD(eps_mode), LAYER_FIELD(l2_mode), LAYER_FIELD(l2_eps),
     LAYER_FIELD(projection_head_stride), LAYER_FIELD(features), LAYER_FIELD(favor_kernel),
-    LAYER_FIELD(feature_eps), LAYER_FIELD(horizon)};
+    LAYER_FIELD(feature_eps), LAYER_FIELD(horizon), LAYER_FIELD(nu), LAYER_FIELD(projection_bias),
+    LAYER_FIELD(hedgehog_kernel)};
 static const Field call_fields[] = {
     CALL_FIELD(struct_size), CALL_FIELD(form), CALL_FIELD(isa), CALL_FIELD(chunk),
     CALL_FIELD(thread_index), CALL_FIELD(thread_count), CALL_FIELD(batch), CALL_FIELD(tokens),
@@ -602,6 +621,7 @@ static void spoil_bytes(unsigned char *of, size_t size) {
 static void keep_pointers(const Case *from, Case *to) {
     const la_call *call = &from->call;
     to->layer.projection = from->layer.projection;
+    to->layer.q_projection = from->layer.q_projection;
     to->call.q.data = call->q.data;
     to->call.k.data = call->k.data;
     to->call.v.data = call->v.data;
@@ -739,23 +759,28 @@ static float *new_snapshots(Case *c) {
     return buffer_new((size_t)floats * 4, 0);
 }
 
-void case_projection(Case *c) {
-    la_layer *layer = &c->layer;
-    Rows rows = {{0, 0, 0}, {0, 0, 0}, 0};
-    Range range;
+static const float *new_projection(Case *c) {
+    Rows rows = projection_rows(&c->layer);
+    const float *projection = rows_buffer(c, &rows);
+    Range range = range_of(projection, &rows);
     float *at;
-    if (layer->feature != LA_FEATURE_FAVOR || !is_small_layer(layer)) {
-        c->backed &= layer->feature != LA_FEATURE_FAVOR;
-        layer->projection = input_chance(8) ? NULL : buffer_new(4, 0);
-        return;
-    }
-    rows = projection_rows(layer);
-    layer->projection = rows_buffer(c, &rows);
-    range = range_of(layer->projection, &rows);
     for (; range.begin < range.end; range.begin += sizeof *at) {
         at = (float *)range.begin;
         *at = noise_between(-1.7f, 1.7f);
     }
+    return projection;
+}
+
+void case_projection(Case *c) {
+    la_layer *layer = &c->layer;
+    if (!oracle_projects(layer) || !is_small_layer(layer)) {
+        c->backed &= !oracle_projects(layer);
+        layer->projection = input_chance(8) ? NULL : buffer_new(4, 0);
+        layer->q_projection = layer->q_projection != NULL ? layer->projection : NULL;
+        return;
+    }
+    layer->projection = new_projection(c);
+    layer->q_projection = layer->q_projection != NULL ? new_projection(c) : NULL;
 }
 
 static void new_workspace(Case *c) {
@@ -778,7 +803,7 @@ static void new_workspace(Case *c) {
 
 /* ---------------------------------------------------------------- what meets what */
 
-enum { OUTPUTS = 4, RANGES = 11 };
+enum { OUTPUTS = 4, RANGES = 12 };
 
 static Range view_range(const Case *c, const la_in *view, int64_t tokens, int64_t heads) {
     Rows rows = view_rows(c, view, tokens, heads);
@@ -811,12 +836,14 @@ static void all_ranges(const Case *c, Range ranges[RANGES]) {
     ranges[8] = view_range(c, &call->log_decay, call->keys, layer->heads);
     ranges[9] = view_range(c, &call->beta, call->keys, layer->heads);
     ranges[10] = range_of(layer->projection, &projection);
+    ranges[11] = range_of(layer->q_projection, &projection);
 }
 
 static int is_absent(const Case *c, int i) {
     const la_call *call = &c->call;
     return (i == 1 && call->state_out == NULL) || (i == 4 && call->state_in == NULL) ||
-           (i == 8 && call->log_decay.data == NULL) || (i == 9 && call->beta.data == NULL);
+           (i == 8 && call->log_decay.data == NULL) || (i == 9 && call->beta.data == NULL) ||
+           (i == 11 && c->layer.q_projection == NULL);
 }
 
 /* Pointers may have been moved since the buffers were made. */
@@ -1110,13 +1137,15 @@ static void print_layer(const la_layer *l) {
     fprintf(stderr,
             "layer: feature %d write %d normalised %d required %d bidirectional %d, heads "
             "%lld/%lld/%lld, %lldx%lld, map %d, layout %d\n  scale %g eps %g (%d) l2 %d %g, "
-            "features %lld stride %lld kernel %d eps %g, horizon %g\n",
+            "features %lld stride %lld kernel %d/%d eps %g bias %d queries' %p, horizon %g nu "
+            "%lld\n",
             l->feature, l->write, l->normalised, l->decay_required, l->bidirectional,
             (long long)l->heads, (long long)l->q_heads, (long long)l->k_heads, (long long)l->dim_k,
             (long long)l->dim_v, l->head_map, l->state_layout, (double)l->scale, (double)l->eps,
             l->eps_mode, l->l2_mode, (double)l->l2_eps, (long long)l->features,
-            (long long)l->projection_head_stride, l->favor_kernel, (double)l->feature_eps,
-            l->horizon);
+            (long long)l->projection_head_stride, l->favor_kernel, l->hedgehog_kernel,
+            (double)l->feature_eps, l->projection_bias, (const void *)l->q_projection, l->horizon,
+            (long long)l->nu);
 }
 
 void case_print(const Case *c) {
