@@ -185,6 +185,8 @@ check-budget: ## Seconds to compile the implementation, its size, its stack
 	at_most 'seconds to compile' $$compile \
 		$$(awk "BEGIN { s = 15 * $$oracle; print (s > 10 ? s : 10) }")
 	at_most 'bytes, all of it' $$(text) 500000
+	implementation -DLA_EXTRAS >/dev/null
+	at_most 'bytes, with extras' $$(text) 600000
 	implementation -DLA_NO_SIMD >/dev/null
 	at_most 'bytes, the portable kernels' $$(text) 200000
 	implementation -DLA_NO_SIMD -DLA_NO_CHUNKS -DLA_NO_FEATURES >/dev/null
@@ -294,12 +296,12 @@ check-symbols: ## Names: la_* defined, libc and libm used, one variable; with LA
 	}
 	bad=0
 	none() { [ -z "$$2" ] || { echo "$$1:"; echo "$$2"; bad=1; } }
-	object symbols
+	object symbols -DLA_EXTRAS
 	o=$(BUILD)/symbols.o
 	none 'external' "$$(nm -g --defined-only $$o | awk '$$NF !~ /^la_/')"
 	none 'not allowed' "$$(nm -u $$o | awk '$$NF !~ /^($(LIBC_NAMES))$$/')"
 	none 'a second variable' "$$(nm $$o | awk '$$2 ~ /[bBdDC]/ && n++')"
-	object static -DLA_STATIC
+	object static '-DLA_STATIC -DLA_EXTRAS'
 	none 'external with LA_STATIC' "$$(nm -g --defined-only $(BUILD)/static.o)"
 	echo "$$(nm -g --defined-only $(BUILD)/symbols.o | grep -c ' T la_') external functions"
 	exit $$bad
@@ -370,7 +372,7 @@ $(BUILD)/obj/bench/baselines.o: TUNE += -DBENCH_WITH_OPENBLAS \
 	$(shell pkg-config --cflags $(OPENBLAS))
 endif
 # What the library is compared to gets what a compiler can do for it.
-$(BUILD)/obj/bench/baselines.o $(BUILD)/obj/bench/softmax.o: TUNE += -O3
+$(BUILD)/obj/bench/baselines.o: TUNE += -O3
 $(BUILD)/obj/bench/machine.o: TUNE += -DBENCH_FLAGS='"$(strip $(CPPFLAGS) $(CFLAGS) $(EXTRA))"'
 $(BUILD)/tests: $(TESTS)
 # libFuzzer brings its own main; that of the tests comes along with their harness.

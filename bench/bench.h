@@ -9,7 +9,7 @@
  *     machine.c     clock, pinning, threads; the peak, the bandwidths and the rate of exp
  *     library.c     the library as a row: the one file with LA_IMPLEMENTATION
  *     baselines.c   what the library is compared to: the plain loop, four sweeps, cblas
- *     softmax.c     causal softmax attention, blocked and vectorised
+ *     softmax.c     the library's causal softmax attention as a row
  *     report.c      the table on a terminal, Markdown, CSV, JSON
  *     tell.c        what follows from all rows: crossovers, what LA_AUTO misses, speed-ups
  *     compare.c     two JSON files, row by row

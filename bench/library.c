@@ -1,6 +1,7 @@
 /* The library as a row: the one file with LA_IMPLEMENTATION. A call is built from the row each
  * time; that is cheap beside la_forward's own checks. */
 #define LA_IMPLEMENTATION
+#define LA_EXTRAS
 #include "bench.h"
 
 static la_layer make_layer(const bench_row *row, const float *projection) {

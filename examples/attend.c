@@ -11,6 +11,7 @@
 #define _POSIX_C_SOURCE 200112L
 #endif
 #define LA_IMPLEMENTATION
+#define LA_EXTRAS
 #include "linear_attention.h"
 
 #include "../tests/npy.h"
@@ -32,6 +33,9 @@
 
 #define BIT(variant) (1u << (variant))
 #define ALL (~0u)
+#define SIGMOID BIT(31) /* the two of LA_EXTRAS, behind all that the library has by name */
+#define ATTENTION (BIT(30) | SIGMOID)
+#define LINEAR (~ATTENTION)
 #define FAVOR BIT(LA_FAVOR)
 #define COSFORMER BIT(LA_COSFORMER)
 #define HEDGEHOG BIT(LA_HEDGEHOG)
@@ -45,7 +49,8 @@ enum {
     O_NORM_OUT, O_MAX_IN, O_MAX_OUT, O_LENGTHS, O_FORM, O_CHUNK, O_ISA, O_BIDIRECTIONAL, O_SCALE,
     O_EPS, O_EPS_MODE, O_L2NORM, O_L2_EPS, O_L2_MODE, O_HORIZON, O_POSITION, O_PROJECTION,
     O_Q_PROJECTION, O_FAVOR_KERNEL, O_HEDGEHOG_KERNEL, O_FEATURE_EPS, O_NU, O_HEAD_MAP,
-    O_STATE_LAYOUT, O_THREADS, O_REPEAT, O_COMPARE, O_TOLERANCE, O_COUNT
+    O_STATE_LAYOUT, O_THREADS, O_REPEAT, O_COMPARE, O_TOLERANCE, O_WINDOW, O_SINKS, O_BIAS,
+    O_LOGITS, O_COUNT
 };
 
 typedef enum kind { FLAG, CHOICE, INTEGER, REAL, NAME, INPUT, OUTPUT } kind;
@@ -64,26 +69,27 @@ static const option options[O_COUNT] = {
     {"--q", INPUT, ALL, ALL, 0, 0, 0, "F", "queries [B,T,Hq,dk]"},
     {"--k", INPUT, ALL, ALL, 0, 0, 0, "F", "keys [B,S,Hk,dk]; S = T unless bidirectional"},
     {"--v", INPUT, ALL, ALL, 0, 0, 0, "F", "values [B,S,H,dv]"},
-    {"--log-decay", INPUT, ALL, 0, 0, 0, 0, "F", "ln of the decay: [H], [B,T,H] or [B,T,H,dk]"},
-    {"--beta", INPUT, ALL, 0, 0, 0, 0, "F", "writing strength [B,T,H] or [B,T,H,dv]; 1"},
+    {"--log-decay", INPUT, LINEAR, 0, 0, 0, 0, "F", "ln of the decay: [H], [B,T,H] or [B,T,H,dk]"},
+    {"--beta", INPUT, LINEAR, 0, 0, 0, 0, "F", "writing strength [B,T,H] or [B,T,H,dv]; 1"},
     {"--out", OUTPUT, ALL, ALL, 0, 0, 0, "F", "the output [B,T,max(H,Hq),dv]"},
-    {"--state-in", INPUT, ALL, 0, 0, 0, 0, "F", "[B,H,r,dv] (kv) or [B,H,dv,r] (vk); empty"},
-    {"--state-out", OUTPUT, ALL, 0, 0, 0, 0, "F", "the final state, the same shape"},
+    {"--state-in", INPUT, LINEAR, 0, 0, 0, 0, "F", "[B,H,r,dv] (kv) or [B,H,dv,r] (vk); empty"},
+    {"--state-out", OUTPUT, LINEAR, 0, 0, 0, 0, "F", "the final state, the same shape"},
     {"--norm-in", INPUT, NORMALISED, 0, O_STATE_IN, 0, 0, "F", "its normaliser [B,H,r]"},
     {"--norm-out", OUTPUT, NORMALISED, 0, 0, 0, 0, "F", "the final normaliser"},
     {"--max-in", INPUT, FAVOR, 0, O_STATE_IN, 0, 0, "F", "its running maximum [B,H]"},
     {"--max-out", OUTPUT, FAVOR, 0, 0, 0, 0, "F", "the final running maximum"},
     {"--lengths", INPUT, ALL, 0, 0, 0, 0, "F", "tokens (bidirectional: keys) of each [B]; all"},
-    {"--form", CHOICE, ALL, 0, 0, 0, 0, "auto|parallel|recurrent|chunkwise", "auto"},
-    {"--chunk", INTEGER, ALL, 0, 0, 0, 1024, "N", "of the chunkwise form; 0: the library's choice"},
+    {"--form", CHOICE, LINEAR, 0, 0, 0, 0, "auto|parallel|recurrent|chunkwise", "auto"},
+    {"--chunk", INTEGER, LINEAR, 0, 0, 0, 1024, "N",
+     "of the chunkwise form; 0: the library's choice"},
     {"--isa", CHOICE, ALL, 0, 0, 0, 0, "auto|scalar|avx2|avx512|neon", "auto"},
-    {"--bidirectional", FLAG, NORMALISED, 0, 0, 0, 0, "", "all keys for all queries"},
-    {"--scale", REAL, ALL, 0, 0, -LARGEST, LARGEST, "X", "factor on q . k; 1"},
+    {"--bidirectional", FLAG, NORMALISED | ATTENTION, 0, 0, 0, 0, "", "all keys for all queries"},
+    {"--scale", REAL, ALL, 0, 0, -LARGEST, LARGEST, "X", "on q . k; 1, of attention dk^-1/2"},
     {"--eps", REAL, NORMALISED, 0, 0, 0, LARGEST, "X", "of the denominator; 0"},
     {"--eps-mode", CHOICE, NORMALISED, 0, 0, 0, 0, "add|max", "added, or a lower bound; add"},
-    {"--l2norm", FLAG, ALL, 0, 0, 0, 0, "", "L2 normalisation of q and k, before features"},
-    {"--l2-eps", REAL, ALL, 0, O_L2NORM, 0, LARGEST, "X", "of that normalisation; 1e-6"},
-    {"--l2-mode", CHOICE, ALL, 0, O_L2NORM, 0, 0, "sum|max",
+    {"--l2norm", FLAG, LINEAR, 0, 0, 0, 0, "", "L2 normalisation of q and k, before features"},
+    {"--l2-eps", REAL, LINEAR, 0, O_L2NORM, 0, LARGEST, "X", "of that normalisation; 1e-6"},
+    {"--l2-mode", CHOICE, LINEAR, 0, O_L2NORM, 0, 0, "sum|max",
      "x/sqrt(|x|^2+eps) or x/max(|x|,eps); sum"},
     {"--horizon", REAL, COSFORMER, COSFORMER, 0, 0, EXACT, "M", "of the cosine"},
     {"--position", INTEGER, COSFORMER, 0, 0, 0, EXACT, "P", "the first token's index; 0"},
@@ -95,11 +101,15 @@ static const option options[O_COUNT] = {
      "favor: added to each feature; hedgehog: their least; 0"},
     {"--nu", INTEGER, BIT(LA_DPFP), 0, 0, 1, 1 << 20, "N", "rolls of the features; 1"},
     {"--head-map", CHOICE, ALL, 0, 0, 0, 0, "grouped|tiled", "grouped"},
-    {"--state-layout", CHOICE, ALL, 0, 0, 0, 0, "kv|vk", "kv"},
+    {"--state-layout", CHOICE, LINEAR, 0, 0, 0, 0, "kv|vk", "kv"},
     {"--threads", INTEGER, ALL, 0, 0, 1, 1024, "N", "slices of the work, a thread for each; 1"},
     {"--repeat", INTEGER, ALL, 0, 0, 1, 1000000, "N", "runs; prints ns_per_token_head MIN MEDIAN"},
     {"--compare", INPUT, ALL, 0, 0, 0, 0, "F", "|out-F|/|F|; exit 1 beyond the tolerance"},
     {"--tolerance", REAL, ALL, 0, O_COMPARE, 0, LARGEST, "X", "1e-5"},
+    {"--window", INTEGER, ATTENTION, 0, 0, 0, EXACT, "N", "keys that a query sees; 0: all"},
+    {"--sinks", INTEGER, ATTENTION, 0, O_WINDOW, 0, EXACT, "N", "first keys seen besides; 0"},
+    {"--bias", REAL, SIGMOID, 0, 0, -LARGEST, LARGEST, "X", "added to each logit; 0"},
+    {"--logits", INPUT, ATTENTION, 0, 0, 0, 0, "F", "added to scale q . k [B,T,Hq,S]; none"},
 };
 
 typedef struct setting {
@@ -115,8 +125,10 @@ typedef struct tensor {
 typedef struct job {
     setting set[O_COUNT];
     tensor in[O_COUNT]; /* of the options that are inputs */
-    la_variant variant;
-    la_layer layer;
+    int variant;      /* an la_variant, or 30 + a kind of attention */
+    la_layer layer;   /* of attention the sizes of the output alone */
+    la_attention attention;
+    la_attention_call attention_call;
     la_call call;
     int64_t r; /* rows of the state: channels of a feature */
     size_t state_floats, head_floats;
@@ -150,6 +162,11 @@ static double number_or(const job *j, int o, double otherwise)
     return given(j, o) ? j->set[o].number : otherwise;
 }
 
+static int is_attention(const job *j)
+{
+    return (ATTENTION & BIT(j->variant)) != 0;
+}
+
 static int choice(const job *j, int o)
 {
     return (int)j->set[o].number;
@@ -174,7 +191,8 @@ static void help(void)
     printf("Variants:");
     for (int v = LA_ELU; la_variant_name((la_variant)v); ++v)
         printf(" %s", la_variant_name((la_variant)v));
-    puts("\nB sequences, T tokens, S keys; Hq, Hk, H heads of q, k, v; r rows of a state.");
+    puts("\nAttention: softmax sigmoid");
+    puts("B sequences, T tokens, S keys; Hq, Hk, H heads of q, k, v; r rows of a state.");
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
@@ -235,10 +253,15 @@ static void parse(job *j, int count, char **arguments)
 static void check_variant(job *j)
 {
     const char *name = j->set[O_VARIANT].text;
+    la_variant found;
     la_status status;
     if (!name) refuse(O_VARIANT, "required; attend --help lists the options");
-    if (la_variant_find(name, &j->variant) != LA_OK) refuse(O_VARIANT, "'%s' is unknown", name);
-    status = la_layer_init(&j->layer, j->variant, 1, 1, 1);
+    if (strcmp(name, "softmax") == 0) j->variant = 30 + LA_SOFTMAX;
+    if (strcmp(name, "sigmoid") == 0) j->variant = 30 + LA_SIGMOID;
+    if (is_attention(j)) return;
+    if (la_variant_find(name, &found) != LA_OK) refuse(O_VARIANT, "'%s' is unknown", name);
+    j->variant = (int)found;
+    status = la_layer_init(&j->layer, found, 1, 1, 1);
     if (status != LA_OK) refuse(O_VARIANT, "%s: %s", name, la_status_text(status));
 }
 
@@ -338,12 +361,16 @@ static void set_sizes(job *j)
     la_status status;
     for (int o = O_Q; o <= O_V; ++o) want_rank(j, o, 4);
     {
-        const int64_t key_shape[] = {q[0], given(j, O_BIDIRECTIONAL) ? k[1] : q[1], k[2], q[3]};
-        const int64_t value_shape[] = {q[0], k[1], v[2], v[3]};
+        const int any = given(j, O_BIDIRECTIONAL) || is_attention(j); /* number of keys */
+        const int64_t key_shape[] = {q[0], any ? k[1] : q[1], k[2], q[3]};
+        const int64_t value_shape[] = {q[0], k[1], is_attention(j) ? k[2] : v[2], v[3]};
         want_shape(j, O_K, 4, key_shape);
         want_shape(j, O_V, 4, value_shape);
     }
-    status = la_layer_init(&j->layer, j->variant, v[2], k[3], v[3]);
+    if (is_attention(j))
+        status = la_layer_init(&j->layer, LA_FWP, q[2], k[3], v[3]);
+    else
+        status = la_layer_init(&j->layer, (la_variant)j->variant, v[2], k[3], v[3]);
     if (status != LA_OK)
         refuse(O_V, "%s: %s", j->set[O_V].text, la_status_text(status));
     j->layer.q_heads = q[2];
@@ -449,8 +476,9 @@ static void out_shape(const job *j, int64_t shape[4])
 static int option_of_field(const char *field)
 {
     static const struct { const char *field; int o; } others[] = {
-        {"heads", O_V}, {"q_heads", O_Q}, {"k_heads", O_K}, {"dim_k", O_K}, {"dim_v", O_V},
-        {"batch", O_Q}, {"tokens", O_Q}, {"keys", O_K}, {"features", O_PROJECTION},
+        {"heads", O_V}, {"q_heads", O_Q}, {"k_heads", O_K}, {"kv_heads", O_K},
+        {"dim_k", O_K}, {"dim_v", O_V}, {"batch", O_Q}, {"tokens", O_Q}, {"keys", O_K},
+        {"features", O_PROJECTION},
         {"key_lengths", O_LENGTHS}, {"positions", O_POSITION}, {"thread_count", O_THREADS},
     };
     const size_t length = field ? strcspn(field, ".") : 0;
@@ -612,17 +640,83 @@ static void set_workspace(job *j)
     j->call.workspace = j->workspace = (char *)need(O_THREADS, threads, size ? size : 1);
 }
 
+/* ---- attention, a layer of its own ----------------------------------------------------------- */
+
+static void ask_about_attention(const job *j)
+{
+    const char *field = NULL;
+    const la_status status = la_attention_check(&j->attention, &j->attention_call, &field);
+    if (status == LA_OK) return;
+    refuse(option_of_field(field), "%s (%s)", la_status_text(status), field ? field : "layer");
+}
+
+static void set_attention(job *j)
+{
+    const int64_t *q = j->in[O_Q].file.shape, *k = j->in[O_K].file.shape;
+    la_attention *layer = &j->attention;
+    const la_status status = la_attention_init(layer, j->variant - 30, q[2], k[3], j->layer.dim_v);
+    if (status != LA_OK) refuse(O_Q, "%s: %s", j->set[O_Q].text, la_status_text(status));
+    layer->kv_heads = k[2];
+    layer->bidirectional = given(j, O_BIDIRECTIONAL);
+    layer->head_map = choice(j, O_HEAD_MAP);
+    layer->window = (int64_t)number_or(j, O_WINDOW, 0);
+    layer->sinks = (int64_t)number_or(j, O_SINKS, 0);
+    layer->scale = (float)number_or(j, O_SCALE, (double)layer->scale);
+    layer->bias = (float)number_or(j, O_BIAS, 0);
+}
+
+/* As in the other layers, lengths are of tokens, or bidirectional of keys. */
+static void set_attention_call(job *j)
+{
+    const int64_t *q = j->in[O_Q].file.shape, *k = j->in[O_K].file.shape;
+    const int64_t logits[] = {q[0], q[1], q[2], k[1]};
+    la_attention_call *call = &j->attention_call;
+    if (la_attention_call_init(call, &j->attention, q[0], q[1]) != LA_OK) ask_about_attention(j);
+    call->isa = choice(j, O_ISA);
+    call->thread_count = (int64_t)number_or(j, O_THREADS, 1);
+    call->keys = k[1];
+    call->q = la_bthd(j->in[O_Q].data, q[1], q[2], q[3]);
+    call->k = la_bthd(j->in[O_K].data, k[1], k[2], k[3]);
+    call->v = la_bthd(j->in[O_V].data, k[1], k[2], j->layer.dim_v);
+    if (given(j, O_LOGITS)) want_shape(j, O_LOGITS, 4, logits);
+    if (given(j, O_LOGITS)) call->logits = la_bthd(j->in[O_LOGITS].data, q[1], q[2], k[1]);
+    j->layer.bidirectional = j->attention.bidirectional;
+    j->call.batch = q[0];
+    j->call.tokens = q[1];
+    j->call.keys = k[1];
+    j->call.thread_count = call->thread_count;
+    j->lengths = read_lengths(j);
+    if (j->attention.bidirectional) call->key_lengths = j->lengths;
+    else call->lengths = j->lengths;
+}
+
+static void prepare_attention(job *j)
+{
+    set_attention(j);
+    set_attention_call(j);
+    set_out(j);
+    j->attention_call.out = j->call.out;
+    j->call.workspace_size = la_attention_workspace_size(&j->attention, &j->attention_call);
+    j->attention_call.workspace_size = j->call.workspace_size;
+    j->workspace = (char *)need(O_THREADS, (size_t)j->call.thread_count,
+                                j->call.workspace_size ? j->call.workspace_size : 1);
+    j->attention_call.workspace = j->workspace;
+    ask_about_attention(j);
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 typedef struct slice {
-    const la_layer *layer;
+    const job *job;
     la_call call;
+    la_attention_call attention_call;
     la_status status;
 } slice;
 
 static void run_slice(slice *s)
 {
-    s->status = la_forward(s->layer, &s->call);
+    s->status = is_attention(s->job) ? la_attention_forward(&s->job->attention, &s->attention_call)
+                                     : la_forward(&s->job->layer, &s->call);
 }
 
 #ifdef ATTEND_PTHREADS
@@ -669,10 +763,13 @@ static slice *make_slices(const job *j)
     const int64_t count = j->call.thread_count;
     slice *slices = (slice *)need(O_THREADS, (size_t)count, sizeof *slices);
     for (int64_t i = 0; i < count; ++i) {
-        slices[i].layer = &j->layer;
+        slices[i].job = j;
         slices[i].call = j->call;
         slices[i].call.thread_index = i;
         slices[i].call.workspace = j->workspace + (size_t)i * j->call.workspace_size;
+        slices[i].attention_call = j->attention_call;
+        slices[i].attention_call.thread_index = i;
+        slices[i].attention_call.workspace = slices[i].call.workspace;
     }
     return slices;
 }
@@ -862,17 +959,23 @@ static void check_options(job *j)
         if (options[o].kind == OUTPUT && given(j, o)) is_special(o, j->set[o].text);
 }
 
-static void prepare(job *j)
+static void prepare_layer(job *j)
 {
-    for (int o = 0; o < O_COUNT; ++o)
-        if (options[o].kind == INPUT && given(j, o)) load(j, o);
-    set_sizes(j);
     set_layer(j);
     set_call(j);
     set_out(j);
     set_state(j);
     set_workspace(j);
     ask_library(j);
+}
+
+static void prepare(job *j)
+{
+    for (int o = 0; o < O_COUNT; ++o)
+        if (options[o].kind == INPUT && given(j, o)) load(j, o);
+    set_sizes(j);
+    if (is_attention(j)) prepare_attention(j);
+    else prepare_layer(j);
     if (given(j, O_REPEAT) && j->in[O_Q].file.count == 0) refuse(O_REPEAT, "no tokens to time");
 }
 

@@ -294,8 +294,48 @@
  *   - Where FAVOR+'s maximum grows past what a float resolves (positive gates beyond 80, |y|^2
  *     beyond 1e7) all of z may underflow: within a call such a state goes on, stored it is empty.
  *
+ * SOFTMAX AND SIGMOID ATTENTION (LA_EXTRAS), for models that have them beside linear layers. The
+ * weights of the keys j that a query sees, and its output:
+ *
+ *     s_j = scale q . k_j + logits_j
+ *     LA_SOFTMAX   o = sum of w_j v_j,  w_j = exp(s_j) / sum of exp(s_i)     1706.03762, eq. 1
+ *     LA_SIGMOID   o = sum of w_j v_j,  w_j = 1 / (1 + exp(-(s_j + bias)))   2409.04431
+ *
+ *     q             [B][T][Hq][dk]
+ *     k, v          [B][S][Hkv][dk], [B][S][Hkv][dv]; Hkv divides Hq. Query head h reads head
+ *                   floor(h Hkv / Hq) (LA_GROUPED) or h mod Hkv (LA_TILED)
+ *     logits        [B][T][Hq][S]: a bias of positions, a mask of 0 and -inf; where dk = 0 all of
+ *                   the logits, q and k being absent; or absent
+ *     out           [B][T][Hq][dv]
+ *     lse           [B][T][Hq]: ln of the sum of exp(s_j), LA_SOFTMAX only; absent = not wanted
+ *     lengths       [B]: queries of each sequence
+ *     key_lengths   [B]: its keys. Absent: S, but for causal layers with lengths S - T + length
+ *     positions     [B]: of its first query among its keys; below 0 and beyond them, too. Absent:
+ *                   the last query stands at the last key, which is right for a cache
+ *
+ * A query at position p sees the keys j <= p (bidirectional: all); with a window only those with
+ * |p - j| < window, and the first `sinks` keys of the call (2309.17453). One that sees none, or
+ * none but logits of -inf, gives 0, and lse = -inf; a logit of +inf or NaN gives NaN.
+ *
+ * A decode step over a cache [slots][Hkv][..] is a call of T = 1. With a window the cache is a ring
+ * of sinks + window slots, in any order of its keys but for the sinks in front:
+ *
+ *     slot = la_attention_slot(&layer, position);         the token's k and v go there
+ *     call.keys = la_attention_slots(&layer, position + 1);
+ *
+ * Keys in parts, on several machines or as they come: a call for each part, with positions relative
+ * to its first key; la_attention_merge joins out and lse of two. The logits of a query exist for
+ * 192 keys at a time, relative to the largest so far (1805.02867, 2205.14135), so that the
+ * workspace does not grow with tokens or keys.
+ *
+ * Bits do not depend on threads, nor outputs on later keys; a NaN reaches only what sees it.
+ * |o - o64| <= (2e-6 + 4e-7 m) sum of |w_j v_j|, m being the largest |scale| sum of |q_i k_ji|;
+ * measured are 1.5e-7 |o64| for normal q and k. Weights below e^-87 of the largest one (LA_SIGMOID:
+ * of 1) count as 0. A query head takes 2 (dk + dv) flops and an exponential for each key that it
+ * sees. The unit of work is (sequence, head of keys, 192 rows), heads that share keys being rows.
+ *
  * OPTIONS, each to be defined before the include that has LA_IMPLEMENTATION; LA_STATIC in every
- * file that includes this one.
+ * file that includes this one, LA_EXTRAS in every file that uses what it declares.
  *
  *     LA_IMPLEMENTATION    compile the implementation here; plain includes may come before or after
  *     LA_STATIC            all functions static: a private copy; one program can hold several
@@ -304,6 +344,7 @@
  *     LA_NO_CHANNELS       without decay per channel
  *     LA_NO_CHUNKS         only the recurrent form, which LA_AUTO is then; nothing bidirectional
  *     LA_SELF              this file's name in quotes, for a renamed copy: it includes itself
+ *     LA_EXTRAS            with softmax and sigmoid attention
  *
  * What a build leaves out is answered by LA_E_UNSUPPORTED. The code of gcc 12 -O2 for x86-64 takes
  * 325 KB; 160 KB with LA_NO_SIMD, and 66 KB with all four.
@@ -612,6 +653,87 @@ LA_DEF const char *la_isa_name(int isa); /* "avx2"; null where unknown */
 }
 #endif
 #endif /* LA_H */
+
+/* ---- extras: what an engine needs beside the linear layers ----------------------------------- */
+
+#if defined(LA_EXTRAS) && !defined(LA_EXTRAS_H)
+#define LA_EXTRAS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LA_SOFTMAX = 0, LA_SIGMOID }; /* kinds of attention */
+
+/* What an attention layer IS. la_attention_init sets every field; change what differs. */
+/* clang-format off */
+typedef struct la_attention {
+    size_t struct_size;
+    int kind;
+    int bidirectional;         /* 1: all keys for all queries; 0: causal */
+    int64_t q_heads, kv_heads; /* Hq, a multiple of Hkv */
+    int64_t dim_k, dim_v;      /* dim_k = 0: logits are given, and there are no q and k */
+    int64_t window;            /* the keys that a query sees, its own included; 0: all */
+    int64_t sinks;             /* the first keys, which stay visible outside the window */
+    int head_map;
+    float scale;               /* multiplies q . k; dk^-1/2 */
+    float bias;                /* LA_SIGMOID: added to each logit; 0 */
+} la_attention;
+
+/* One forward over `batch` sequences. la_attention_call_init sets every field. */
+typedef struct la_attention_call {
+    size_t struct_size;
+    int isa;
+    int64_t thread_index, thread_count;
+    int64_t batch, tokens, keys;
+    la_in q, k, v;
+    la_in logits;                         /* added to scale q . k; data null: absent */
+    la_out out;
+    la_out lse;                           /* ln of each query's sum; data null: not wanted */
+    const int64_t *lengths, *key_lengths; /* [B]: of each sequence; null: all are full */
+    const int64_t *positions;             /* [B]: of the first query among the keys */
+    void *workspace;
+    size_t workspace_size;
+} la_attention_call;
+/* clang-format on */
+
+/* Set every field: causal, q_heads = kv_heads = heads, grouped heads, no window. dim_k may be 0. As
+ * with la_layer_init, a struct that got an error is one that every function refuses. */
+LA_DEF la_status la_attention_init(la_attention *layer, int kind, int64_t heads, int64_t dim_k,
+                                   int64_t dim_v);
+
+/* Set every field for `batch` >= 1 sequences of `tokens` >= 0, and as many keys: no tensors yet,
+ * one thread. The layer is to be complete by then. */
+LA_DEF la_status la_attention_call_init(la_attention_call *call, const la_attention *layer,
+                                        int64_t batch, int64_t tokens);
+
+/* Bytes of workspace for each thread, at any alignment; 0 where la_attention_check would refuse.
+ * Needs the sizes, not the tensors, and grows with dim_k and dim_v alone. */
+LA_DEF size_t la_attention_workspace_size(const la_attention *layer, const la_attention_call *call);
+
+/* What la_attention_forward would answer; *field (where not null) names what is wrong. */
+LA_DEF la_status la_attention_check(const la_attention *layer, const la_attention_call *call,
+                                    const char **field);
+
+/* Run the call, or its slice. Writes out, lse and the workspace. */
+LA_DEF la_status la_attention_forward(const la_attention *layer, const la_attention_call *call);
+
+/* Two results of LA_SOFTMAX for the same queries and different keys become one, in the first:
+ *     lse = ln(e^lse + e^more_lse),   out = out e^(lse before - lse) + more_out e^(more_lse - lse)
+ * for packed rows, out [rows][dim_v] and lse [rows]. (Results of LA_SIGMOID are added up.) */
+LA_DEF la_status la_attention_merge(float *out, float *lse, const float *more_out,
+                                    const float *more_lse, int64_t rows, int64_t dim_v);
+
+/* A cache that keeps what a layer with a window still sees, in sinks + window slots: the slot for
+ * the token at `position`, and how many slots are filled after `tokens` tokens. Without a window
+ * every token has its own. -1 where an argument, the window or the sinks are negative. */
+LA_DEF int64_t la_attention_slot(const la_attention *layer, int64_t position);
+LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* LA_EXTRAS */
 
 /* ================================================================================================
  * [LA-3] IMPLEMENTATION
@@ -1051,20 +1173,19 @@ static int lai_self_overlap(const int64_t counts[3], const int64_t strides[3], i
     return 0;
 }
 
-static lai_range lai_check_out(lai_check *c, const la_layer *layer, const la_call *call) {
-    const la_out *x = &call->out;
-    const int64_t counts[3] = {call->offsets ? 1 : call->batch, call->tokens, lai_out_heads(layer)};
+static lai_range lai_check_out(lai_check *c, const la_out *x, int64_t batch, int64_t tokens,
+                               int64_t heads, int64_t width, lai_names names) {
+    const int64_t counts[3] = {batch, tokens, heads};
     int64_t strides[3];
     lai_range r;
     strides[0] = x->batch_stride;
     strides[1] = x->token_stride;
     strides[2] = x->head_stride;
-    lai_fail(c, x->type != LA_F32, LA_E_TYPE, "out.type");
-    lai_fail(c, x->width != layer->dim_v, LA_E_SHAPE, "out.width");
-    r = lai_span(c, x->data, counts, strides, layer->dim_v, "out");
-    lai_fail(
-        c, r.begin < r.end && c->status == LA_OK && lai_self_overlap(counts, strides, layer->dim_v),
-        LA_E_OVERLAP, "out");
+    lai_fail(c, x->type != LA_F32, LA_E_TYPE, names.type);
+    lai_fail(c, x->width != width, LA_E_SHAPE, names.width);
+    r = lai_span(c, x->data, counts, strides, width, names.view);
+    lai_fail(c, r.begin < r.end && c->status == LA_OK && lai_self_overlap(counts, strides, width),
+             LA_E_OVERLAP, names.view);
     return r;
 }
 
@@ -1261,11 +1382,10 @@ static void lai_check_finish(lai_check *c, const la_layer *layer, const la_call 
 
 static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call *call,
                               lai_range in[LAI_INPUTS], lai_range out[LAI_OUTPUTS]) {
-    static const lai_names names[5] = {{"q", "q.width", "q.type"},
-                                       {"k", "k.width", "k.type"},
-                                       {"v", "v.width", "v.type"},
-                                       {"log_decay", "log_decay.width", "log_decay.type"},
-                                       {"beta", "beta.width", "beta.type"}};
+    static const lai_names names[6] = {
+        {"q", "q.width", "q.type"},          {"k", "k.width", "k.type"},
+        {"v", "v.width", "v.type"},          {"log_decay", "log_decay.width", "log_decay.type"},
+        {"beta", "beta.width", "beta.type"}, {"out", "out.width", "out.type"}};
     const int64_t floats = layer->heads * lai_head_floats(layer), dk = layer->dim_k,
                   dv = layer->dim_v;
     const int64_t batch = call->batch, b = call->offsets ? 1 : batch;
@@ -1296,7 +1416,7 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
     in[12] = lai_list(call->slots_out, batch);
     lai_check_partners(c, layer, call, in + 13);
     lai_check_finish(c, layer, call, in + 17);
-    out[0] = lai_check_out(c, layer, call);
+    out[0] = lai_check_out(c, &call->out, b, call->tokens, lai_out_heads(layer), dv, names[5]);
     out[1] = lai_check_state(c, layer, batch, call->state_out, call->state_out_stride,
                              call->slots_out, "state_out", "slots_out");
     if (call->slots_in || call->slots_out) lai_check_slots(c, call);
@@ -1311,8 +1431,8 @@ static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-static int lai_choose_isa(const la_call *call) {
-    if (call->isa != LA_ISA_AUTO) return call->isa;
+static int lai_choose_isa(int wanted) {
+    if (wanted != LA_ISA_AUTO) return wanted;
     if (la_isa_available(LA_ISA_NEON)) return LA_ISA_NEON;
     if (la_isa_available(LA_ISA_AVX512)) return LA_ISA_AVX512;
     return la_isa_available(LA_ISA_AVX2) ? LA_ISA_AVX2 : LA_ISA_SCALAR;
@@ -1359,7 +1479,7 @@ static int lai_by_channel(const la_layer *layer, const la_call *call) {
 static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t tokens, int read,
                            int kept) {
     const int wide = call->log_decay.width > 1 || lai_by_channel(layer, call);
-    const int isa = lai_choose_isa(call);
+    const int isa = lai_choose_isa(call->isa);
     int64_t least = 3;
     if (call->form != LA_AUTO) return call->form;
     if (!LAI_HAS_CHUNKS) return LA_RECURRENT;
@@ -1538,6 +1658,143 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
     if (fabs(d) < 1e-37) d = d < 0.0 ? -1e-37 : 1e-37;
     return (float)(1.0 / d);
 }
+
+#ifdef LA_EXTRAS
+/* ---- attention ------------------------------------------------------------------------------- */
+
+#define LAI_BLOCK_ROWS 192 /* queries of a block: whole panels of 16 and whole tiles */
+#define LAI_BLOCK_KEYS 192 /* keys of a block: whole tiles. 96 .. 288 of both are within 4 % */
+#define LAI_FEW_ROWS   4   /* so few queries read keys and values where they are */
+#define LAI_LOWEST     (-3.40282347e+38f)
+
+static void lai_check_attention(lai_check *c, const la_attention *l) {
+    if (lai_fail(c, !l, LA_E_NULL, "layer") ||
+        lai_fail(c, l->struct_size != sizeof *l, LA_E_STRUCT, "layer.struct_size"))
+        return;
+    lai_check_choice(c, l->kind, 2, LA_E_VARIANT, "kind");
+    lai_check_choice(c, l->bidirectional, 2, LA_E_VALUE, "bidirectional");
+    lai_check_size(c, l->q_heads, 1, LAI_MAX_DIM, "q_heads");
+    lai_check_size(c, l->kv_heads, 1, LAI_MAX_DIM, "kv_heads");
+    lai_check_size(c, l->dim_k, 0, LAI_MAX_DIM, "dim_k");
+    lai_check_size(c, l->dim_v, 1, LAI_MAX_DIM, "dim_v");
+    lai_check_size(c, l->window, 0, LAI_MAX_COUNT, "window");
+    lai_check_size(c, l->sinks, 0, LAI_MAX_COUNT, "sinks");
+    lai_check_choice(c, l->head_map, 2, LA_E_VALUE, "head_map");
+    lai_check_number(c, l->scale, 1, "scale");
+    lai_check_number(c, l->bias, 1, "bias");
+    if (c->status == LA_OK) lai_fail(c, l->q_heads % l->kv_heads != 0, LA_E_HEADS, "q_heads");
+}
+
+/* Keys of sequence b. What pads causal queries at the end is missing from the keys, too. */
+static int64_t lai_attention_keys(const la_attention *layer, const la_attention_call *call,
+                                  int64_t b) {
+    if (call->key_lengths) return call->key_lengths[b];
+    if (layer->bidirectional || !call->lengths) return call->keys;
+    return LAI_MAX(call->keys - (call->tokens - call->lengths[b]), 0);
+}
+
+static void lai_check_attention_call(lai_check *c, const la_attention *layer,
+                                     const la_attention_call *call) {
+    int64_t b;
+    if (lai_fail(c, !call, LA_E_NULL, "call") ||
+        lai_fail(c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
+        return;
+    lai_fail(c, call->isa != LA_ISA_AUTO && !la_isa_available(call->isa), LA_E_ISA, "isa");
+    lai_fail(c, call->thread_count < 1, LA_E_THREADS, "thread_count");
+    lai_fail(c, call->thread_index < 0 || call->thread_index >= call->thread_count, LA_E_THREADS,
+             "thread_index");
+    lai_check_size(c, call->batch, 1, LAI_MAX_COUNT, "batch");
+    lai_check_size(c, call->tokens, 0, LAI_MAX_COUNT, "tokens");
+    lai_check_size(c, call->keys, 0, LAI_MAX_COUNT, "keys");
+    if (c->status != LA_OK) return;
+    lai_fail(c, lai_muladd(lai_muladd(call->batch, layer->q_heads, 0), call->tokens, 0) < 0,
+             LA_E_OVERFLOW, "batch");
+    for (b = 0; b < call->batch && call->lengths; ++b)
+        lai_check_size(c, call->lengths[b], 0, call->tokens, "lengths");
+    for (b = 0; b < call->batch && call->key_lengths; ++b)
+        lai_check_size(c, call->key_lengths[b], 0, call->keys, "key_lengths");
+    for (b = 0; b < call->batch && call->positions; ++b)
+        lai_check_size(c, call->positions[b], -LAI_MAX_COUNT, LAI_MAX_COUNT, "positions");
+}
+
+static size_t lai_attention_bytes(const la_attention *layer) {
+    const int64_t row = layer->dim_k + LAI_ROUND16(layer->dim_v) + LAI_BLOCK_KEYS + 3;
+    const int64_t floats = LAI_BLOCK_ROWS * row + LAI_BLOCK_KEYS * 16;
+    return (size_t)floats * sizeof(float) + LAI_ALIGN; /* below 2^31 */
+}
+
+static void lai_check_attention_tensors(lai_check *c, const la_attention *layer,
+                                        const la_attention_call *call) {
+    static const lai_names q = {"q", "q.width", "q.type"}, k = {"k", "k.width", "k.type"},
+                           v = {"v", "v.width", "v.type"},
+                           logits = {"logits", "logits.width", "logits.type"},
+                           out = {"out", "out.width", "out.type"},
+                           lse = {"lse", "lse.width", "lse.type"};
+    static const char *const names[3] = {"out", "lse", "workspace"};
+    const int64_t B = call->batch, T = call->tokens, S = call->keys, dk = layer->dim_k,
+                  dv = layer->dim_v, heads = layer->q_heads, kv_heads = layer->kv_heads;
+    const size_t bytes = lai_attention_bytes(layer);
+    lai_range in[7], to[3];
+    int i, j;
+    memset(in, 0, sizeof in);
+    memset(to, 0, sizeof to);
+    if (dk > 0) in[0] = lai_check_in(c, &call->q, B, T, heads, dk, dk, q);
+    if (dk > 0) in[1] = lai_check_in(c, &call->k, B, S, kv_heads, dk, dk, k);
+    in[2] = lai_check_in(c, &call->v, B, S, kv_heads, dv, dv, v);
+    lai_fail(c, dk == 0 && S > 0 && T > 0 && !call->logits.data, LA_E_NULL, "logits");
+    if (call->logits.data && S > 0)
+        in[3] = lai_check_in(c, &call->logits, B, T, heads, S, S, logits);
+    in[4] = lai_list(call->lengths, B);
+    in[5] = lai_list(call->key_lengths, B);
+    in[6] = lai_list(call->positions, B);
+    to[0] = lai_check_out(c, &call->out, B, T, heads, dv, out);
+    lai_fail(c, call->lse.data && layer->kind != LA_SOFTMAX, LA_E_UNSUPPORTED, "lse");
+    if (call->lse.data) to[1] = lai_check_out(c, &call->lse, B, T, heads, 1, lse);
+    if (lai_fail(c, !call->workspace, LA_E_NULL, "workspace") ||
+        lai_fail(c, call->workspace_size < bytes, LA_E_WORKSPACE, "workspace_size"))
+        return;
+    to[2].begin = (uintptr_t)call->workspace;
+    to[2].end = to[2].begin + bytes;
+    for (i = 0; i < 3; ++i) {
+        for (j = 0; j < 7; ++j) lai_fail(c, lai_overlap(to[i], in[j]), LA_E_OVERLAP, names[i]);
+        for (j = 0; j < i; ++j) lai_fail(c, lai_overlap(to[i], to[j]), LA_E_OVERLAP, names[i]);
+    }
+}
+
+/* A block of the query heads that read one head of keys, as rows: row r of them all is query head
+ * r % group of token r / group. Of the block of keys that is at work, a row sees begin .. end - 1;
+ * both ascend with the row. */
+typedef struct lai_attend {
+    const la_attention *layer;
+    lai_rows q, k, v, logits;
+    int64_t q_next, logits_next, out_step, out_next, lse_step, lse_next;
+    float *out, *lse;
+    int64_t group, position, keys;
+    int64_t first, rows;        /* of the block; rows behind the last one repeat it */
+    float *Q, *S, *V, *O;       /* see the engine */
+    float *most, *sum, *shrink; /* of each row: largest logit, sum, what its O is multiplied by */
+    int begin[LAI_BLOCK_ROWS], end[LAI_BLOCK_ROWS];
+} lai_attend;
+
+typedef struct lai_keys {
+    int64_t begin, end;
+} lai_keys;
+
+/* which keys a token sees: of those that stay outside the window, or of the others */
+static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
+    const la_attention *l = a->layer;
+    const int64_t at = a->position + token;
+    const int64_t last = l->bidirectional ? a->keys : LAI_MIN(at + 1, a->keys);
+    const int64_t kept = l->window ? l->sinks : 0;
+    lai_keys seen;
+    seen.begin = l->window ? LAI_MAX(at - l->window + 1, kept) : 0;
+    seen.end = l->window ? LAI_MIN(at + l->window, last) : last;
+    if (sinks) seen.begin = 0, seen.end = LAI_MIN(kept, last);
+    seen.end = LAI_MAX(seen.end, 0);
+    seen.begin = LAI_MIN(seen.begin, seen.end);
+    return seen;
+}
+#endif
 
 /* ================================================================================================
  * [LA-4] INSTRUCTION SETS
@@ -1869,6 +2126,23 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_begin_chunks      LAI_NAME(begin_chunks)
 #define lai_run_chunks        LAI_NAME(run_chunks)
 #define lai_run_form          LAI_NAME(run_form)
+#define lai_attend_prefetch   LAI_NAME(attend_prefetch)
+#define lai_attend_query      LAI_NAME(attend_query)
+#define lai_attend_queries    LAI_NAME(attend_queries)
+#define lai_attend_scores     LAI_NAME(attend_scores)
+#define lai_attend_dots       LAI_NAME(attend_dots)
+#define lai_attend_logits     LAI_NAME(attend_logits)
+#define lai_attend_mask       LAI_NAME(attend_mask)
+#define lai_attend_softmax    LAI_NAME(attend_softmax)
+#define lai_attend_sigmoid    LAI_NAME(attend_sigmoid)
+#define lai_attend_pack       LAI_NAME(attend_pack)
+#define lai_attend_sum        LAI_NAME(attend_sum)
+#define lai_attend_tile       LAI_NAME(attend_tile)
+#define lai_attend_values     LAI_NAME(attend_values)
+#define lai_attend_reads      LAI_NAME(attend_reads)
+#define lai_attend_block      LAI_NAME(attend_block)
+#define lai_attend_finish     LAI_NAME(attend_finish)
+#define lai_run_attend        LAI_NAME(run_attend)
 
 #if LAI_PASS == LAI_PASS_AVX2
 
@@ -5041,6 +5315,288 @@ static void lai_run_form(const lai_head *h) {
     LAI_LEAVE();
 }
 
+#ifdef LA_EXTRAS
+/* ---- attention ----------------------------------------------------------------------------------
+ *
+ * A block of queries meets one block of keys after the other. In S = K Q^T the rows of keys are the
+ * coefficients of a tile, which it reads where they are, and 16 queries its columns, so that all
+ * that happens to the logits of a query stays in its lane. In O = S^T V the columns of S are the
+ * coefficients.
+ *
+ *     Q  [192 / 16][dk][16]    scale q, transposed; for few rows [rows][dk]
+ *     S  [192 / 16][192][16]   logits of a block of keys, then weights
+ *     V  [192][16]             a panel of the block's values
+ *     O  [dv / 16][192][16]    weights times values, summed so far
+ *
+ * Weights are relative to the largest logit of the row so far; when that rises, the row's sum and O
+ * shrink. It begins with the lowest float: minus infinity would be no number to be relative to.
+ * A row of O adds its keys in their order, and only those it sees, whatever rows are beside it. */
+
+LAI_INLINE void lai_attend_prefetch(const float *x, int64_t n) {
+    int64_t i;
+    for (i = 0; i < n; i += 16) LAI_PREFETCH(x + i);
+}
+
+LAI_INLINE const float *lai_attend_query(const lai_attend *a, int64_t r) {
+    const int64_t row = a->first + LAI_MIN(r, a->rows - 1);
+    return a->q.at + row / a->group * a->q.step + row % a->group * a->q_next;
+}
+
+static void lai_attend_queries(const lai_attend *a) {
+    const int64_t dk = a->layer->dim_k, few = a->rows <= LAI_FEW_ROWS;
+    const float scale = a->layer->scale;
+    const float *q[16];
+    int64_t p, r, i;
+    for (r = 0; few && r < a->rows; ++r) {
+        q[r] = lai_attend_query(a, r);
+        for (i = 0; i < dk; ++i) a->Q[r * dk + i] = q[r][i] * scale;
+    }
+    for (p = 0; !few && p < a->rows; p += 16) {
+        float *to = a->Q + p * dk;
+        for (r = 0; r < 16; ++r) {
+            q[r] = lai_attend_query(a, p + r);
+            lai_attend_prefetch(lai_attend_query(a, p + r + 16), dk);
+        }
+        for (i = 0; i < dk; ++i)
+            for (r = 0; r < 16; ++r) to[16 * i + r] = q[r][i] * scale;
+    }
+}
+
+/* S = K Q^T for n keys from k on; their values are next */
+static void lai_attend_scores(const lai_attend *a, const float *k, const float *v, int64_t n) {
+    const int64_t dk = a->layer->dim_k;
+    int64_t j, p, t, c;
+    for (j = 0; j < n; j += 6) {
+        const float *x[6];
+        float *y[6];
+        for (t = 0; t < 6; ++t) {
+            const int64_t row = LAI_MIN(j + t, n - 1), soon = LAI_MIN(j + t + 6, n - 1);
+            x[t] = k + row * a->k.step;
+            lai_attend_prefetch(k + soon * a->k.step, dk);
+            for (c = 0; c < a->layer->dim_v; c += 16) LAI_PREFETCH_L2(v + row * a->v.step + c);
+        }
+        for (p = 0; p < a->rows; p += 16) {
+            if (j + 6 <= a->begin[p] || j >= a->end[p + 15]) continue;
+            for (t = 0; t < 6; ++t) y[t] = a->S + p * LAI_BLOCK_KEYS + 16 * (j + t);
+            lai_tile_set(x, a->Q + p * dk, dk, y);
+        }
+    }
+}
+
+/* the same for few queries */
+static void lai_attend_dots(const lai_attend *a, const float *k, const float *v, int64_t n) {
+    const int64_t dk = a->layer->dim_k;
+    const float *x[4];
+    float s[4];
+    int64_t j, r, t;
+    for (j = 0; j < n; j += 4) {
+        for (t = 0; t < 4; ++t) {
+            x[t] = k + LAI_MIN(j + t, n - 1) * a->k.step;
+            lai_attend_prefetch(k + LAI_MIN(j + t + 16, n - 1) * a->k.step, dk);
+            for (r = 0; r < a->layer->dim_v; r += 16)
+                LAI_PREFETCH_L2(v + LAI_MIN(j + t, n - 1) * a->v.step + r);
+        }
+        for (r = 0; r < a->rows; ++r) {
+            lai_dot4(s, x, a->Q + r * dk, dk);
+            for (t = 0; t < 4; ++t) a->S[16 * (j + t) + r] = s[t];
+        }
+    }
+}
+
+/* logits that are given, for keys from `key` on */
+static void lai_attend_logits(const lai_attend *a, int64_t key) {
+    int64_t r, j;
+    for (r = 0; r < a->rows; ++r) {
+        const int64_t row = a->first + r, token = row / a->group, head = row % a->group;
+        const float *x = a->logits.at + token * a->logits.step + head * a->logits_next + key;
+        float *S = a->S + r / 16 * 16 * LAI_BLOCK_KEYS + r % 16;
+        for (j = a->begin[r]; j < a->end[r]; ++j) S[16 * j] += x[j];
+    }
+}
+
+/* what a row does not see, of the keys that its panel sees */
+static void lai_attend_mask(const lai_attend *a) {
+    int64_t r, j;
+    for (r = 0; r < LAI_ROUND16(a->rows); ++r) {
+        const int64_t p = r / 16 * 16;
+        float *S = a->S + p * LAI_BLOCK_KEYS + r % 16;
+        for (j = a->begin[p]; j < a->begin[r]; ++j) S[16 * j] = -HUGE_VALF;
+        for (j = a->end[r]; j < a->end[p + 15]; ++j) S[16 * j] = -HUGE_VALF;
+    }
+}
+
+/* logits to weights, for the panel of rows from p on */
+static void lai_attend_softmax(const lai_attend *a, int64_t p) {
+    float *S = a->S + p * LAI_BLOCK_KEYS;
+    const lai_v before = lai_load(a->most + p);
+    lai_v most = before, sum = lai_zero(), shrink;
+    int64_t j;
+    for (j = a->begin[p]; j < a->end[p + 15]; ++j) most = lai_max(lai_load(S + 16 * j), most);
+    for (j = a->begin[p]; j < a->end[p + 15]; ++j) {
+        const lai_v w = lai_exp_low(lai_sub(lai_load(S + 16 * j), most), NULL, 1);
+        lai_store(S + 16 * j, w);
+        sum = lai_add(sum, w);
+    }
+    shrink = lai_exp_low(lai_sub(before, most), NULL, 1);
+    lai_store(a->most + p, most);
+    lai_store(a->sum + p, lai_fma(shrink, lai_load(a->sum + p), sum));
+    lai_store(a->shrink + p, shrink);
+}
+
+/* 1 / (1 + e^-x), or e^x / (1 + e^x) for x < 0, where nothing overflows; NaN stays */
+static void lai_attend_sigmoid(const lai_attend *a, int64_t p) {
+    const lai_v zero = lai_zero(), one = lai_set(1.0f), bias = lai_set(a->layer->bias);
+    float *S = a->S + p * LAI_BLOCK_KEYS;
+    int64_t j;
+    for (j = a->begin[p]; j < a->end[p + 15]; ++j) {
+        const lai_v x = lai_add(lai_load(S + 16 * j), bias);
+        const lai_v e = lai_exp_low(lai_min(x, lai_sub(zero, x)), NULL, 1);
+        const lai_v upper = lai_keep(one, lai_not_less(x, zero));
+        const lai_v lower = lai_keep(e, lai_greater(zero, x));
+        lai_store(S + 16 * j, lai_div(lai_add(upper, lower), lai_add(one, e)));
+    }
+}
+
+/* V: a panel of columns of n rows from v on; the next panel is asked for */
+static void lai_attend_pack(const lai_attend *a, const float *v, int64_t n, int64_t c) {
+    const int64_t dv = a->layer->dim_v, next = LAI_MIN(16, dv - c - 1);
+    int64_t j;
+    for (j = 0; j < n; ++j, v += a->v.step) {
+        LAI_PREFETCH(v + c + next);
+        lai_store(a->V + 16 * j, lai_load_n(v + c, dv - c));
+    }
+}
+
+/* x + sum of s[16 j] V[j], begin <= j < end */
+LAI_INLINE lai_v lai_attend_sum(lai_v x, const float *s, const float *V, int64_t begin,
+                                int64_t end) {
+    int64_t j;
+    for (j = begin; j < end; ++j) x = lai_fma1(s[16 * j], lai_load(V + 16 * j), x);
+    return x;
+}
+
+/* O = shrink O + S^T V, for a tile of rows from r on: what they all see, and each one's own keys
+ * before and behind that */
+static void lai_attend_tile(const lai_attend *a, int64_t r, float *O) {
+    const float *V = a->V;
+    const int64_t begin = a->begin[r + 5], end = LAI_MAX(begin, a->end[r]);
+    const float *x[6], *s[6];
+    float *y[6];
+    int64_t t;
+    for (t = 0; t < 6; ++t) {
+        const int64_t row = r + t, own = LAI_MIN(begin, a->end[row]);
+        const lai_v shrunk = lai_mul(lai_load(O + 16 * row), lai_set(a->shrink[row]));
+        s[t] = a->S + row / 16 * 16 * LAI_BLOCK_KEYS + row % 16;
+        x[t] = s[t] + 16 * begin;
+        y[t] = O + 16 * row;
+        lai_store(y[t], lai_attend_sum(shrunk, s[t], V, a->begin[row], own));
+    }
+    lai_tile_update(x, 16, V + 16 * begin, end - begin, y);
+    for (t = 0; t < 6; ++t)
+        if (end < a->end[r + t])
+            lai_store(y[t], lai_attend_sum(lai_load(y[t]), s[t], V, end, a->end[r + t]));
+}
+
+static void lai_attend_values(const lai_attend *a, const float *v, int64_t n) {
+    int64_t c, r;
+    for (c = 0; c < a->layer->dim_v; c += 16) {
+        lai_attend_pack(a, v, n, c);
+        for (r = 0; r < a->rows; r += 6) lai_attend_tile(a, r, a->O + c * LAI_BLOCK_ROWS);
+    }
+}
+
+/* the same for few rows: 16 keys at a time, whose values stay in L1 while all rows read them */
+static void lai_attend_reads(const lai_attend *a, const float *v, int64_t n) {
+    const int64_t dv = a->layer->dim_v, step = a->v.step;
+    int64_t r, c, j, i;
+    for (r = 0; r < a->rows; ++r)
+        for (c = 0; c < dv; c += 16) {
+            float *O = a->O + c * LAI_BLOCK_ROWS + 16 * r;
+            lai_store(O, lai_mul(lai_load(O), lai_set(a->shrink[r])));
+        }
+    for (j = 0; j < n; j += 16) {
+        for (i = j + 16; i < j + 32 && i < n; ++i) lai_attend_prefetch(v + i * step, dv);
+        for (r = 0; r < a->rows; ++r) {
+            const int64_t begin = LAI_MAX(j, a->begin[r]), end = LAI_MIN(j + 16, a->end[r]);
+            float weights[16];
+            for (i = begin; i < end; ++i) weights[i - begin] = a->S[16 * i + r];
+            for (c = 0; c < dv && begin < end; c += 16) {
+                float *O = a->O + c * LAI_BLOCK_ROWS + 16 * r;
+                const lai_v sum =
+                    lai_read(v + begin * step + c, step, dv - c, weights, end - begin);
+                lai_store(O, lai_add(lai_load(O), sum));
+            }
+        }
+    }
+}
+
+/* the block's n keys from `key` on */
+static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
+    const float *k = a->k.at + key * a->k.step, *v = a->v.at + key * a->v.step;
+    const int few = a->rows <= LAI_FEW_ROWS;
+    int64_t token = a->first / a->group, next = (token + 1) * a->group - a->first, r;
+    for (r = 0; r < LAI_MIN(LAI_BLOCK_ROWS, LAI_ROUND16(a->rows + 5)); ++r) {
+        lai_keys seen;
+        if (r == next && r < a->rows) ++token, next += a->group;
+        seen = lai_attend_keys(a, token, sinks);
+        a->begin[r] = (int)LAI_MIN(LAI_MAX(seen.begin - key, 0), n);
+        a->end[r] = (int)LAI_MIN(LAI_MAX(seen.end - key, 0), n);
+    }
+    if (few)
+        lai_attend_dots(a, k, v, n);
+    else
+        lai_attend_scores(a, k, v, n);
+    if (a->logits.at) lai_attend_logits(a, key);
+    lai_attend_mask(a);
+    for (r = 0; r < a->rows; r += 16)
+        if (a->layer->kind == LA_SOFTMAX)
+            lai_attend_softmax(a, r);
+        else
+            lai_attend_sigmoid(a, r);
+    if (few)
+        lai_attend_reads(a, v, n);
+    else
+        lai_attend_values(a, v, n);
+}
+
+static void lai_attend_finish(const lai_attend *a) {
+    const int64_t dv = a->layer->dim_v;
+    int64_t r, c;
+    for (r = 0; r < a->rows; ++r) {
+        const int64_t row = a->first + r, token = row / a->group, head = row % a->group;
+        float *out = a->out + token * a->out_step + head * a->out_next, inverse = 1.0f;
+        const float sum = a->sum[r];
+        if (a->layer->kind == LA_SOFTMAX) inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+        for (c = 0; c < dv; c += 16) {
+            const lai_v x = lai_load(a->O + c * LAI_BLOCK_ROWS + 16 * r);
+            lai_store_n(out + c, lai_mul(x, lai_set(inverse)), dv - c);
+        }
+        if (a->lse)
+            a->lse[token * a->lse_step + head * a->lse_next] =
+                sum == 0.0f ? -HUGE_VALF : (float)((double)a->most[r] + log((double)sum));
+    }
+}
+
+static void lai_run_attend(lai_attend *a) {
+    const int64_t rows = LAI_MIN(LAI_ROUND16(a->rows + 5), LAI_BLOCK_ROWS); /* whole tiles, too */
+    int64_t i;
+    int sinks;
+    lai_attend_queries(a);
+    for (i = 0; i < a->layer->dim_v; i += 16)
+        memset(a->O + i * LAI_BLOCK_ROWS, 0, (size_t)(16 * rows) * sizeof *a->O);
+    for (i = 0; i < rows; ++i) a->most[i] = LAI_LOWEST, a->sum[i] = 0.0f, a->shrink[i] = 1.0f;
+    for (sinks = 1; sinks >= 0; --sinks) {
+        const int64_t last = (a->first + a->rows - 1) / a->group;
+        const int64_t end = lai_attend_keys(a, last, sinks).end;
+        int64_t key = lai_attend_keys(a, a->first / a->group, sinks).begin;
+        for (; key < end; key += LAI_BLOCK_KEYS)
+            lai_attend_block(a, key, LAI_MIN(LAI_BLOCK_KEYS, end - key), sinks);
+    }
+    lai_attend_finish(a);
+    LAI_LEAVE();
+}
+#endif
+
 #undef LAI_LEAVE
 #undef LAI_R_SET
 #undef LAI_R_LOAD
@@ -5325,6 +5881,23 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_begin_chunks
 #undef lai_run_chunks
 #undef lai_run_form
+#undef lai_attend_prefetch
+#undef lai_attend_query
+#undef lai_attend_queries
+#undef lai_attend_scores
+#undef lai_attend_dots
+#undef lai_attend_logits
+#undef lai_attend_mask
+#undef lai_attend_softmax
+#undef lai_attend_sigmoid
+#undef lai_attend_pack
+#undef lai_attend_sum
+#undef lai_attend_tile
+#undef lai_attend_values
+#undef lai_attend_reads
+#undef lai_attend_block
+#undef lai_attend_finish
+#undef lai_run_attend
 #undef LAI_NAME
 
 #endif /* LAI_PASS */
@@ -5494,7 +6067,7 @@ static void lai_run_units(const la_layer *layer, const la_call *call) {
     const int64_t units = call->batch * layer->heads * blocks, threads = call->thread_count;
     const int64_t share = units / threads, more = units % threads, i = call->thread_index;
     const int64_t begin = i * share + LAI_MIN(i, more), end = begin + share + (i < more);
-    const int isa = lai_choose_isa(call);
+    const int isa = lai_choose_isa(call->isa);
     lai_head h;
     int64_t unit;
     lai_fill_head(&h, layer, call);
@@ -5509,6 +6082,83 @@ static void lai_run_units(const la_layer *layer, const la_call *call) {
         lai_run_head(isa, &h);
     }
 }
+
+#ifdef LA_EXTRAS
+static void lai_run_block(int isa, lai_attend *a) {
+#if LAI_HAS_AVX2
+    if (isa == LA_ISA_AVX2) {
+        lai_avx2_run_attend(a);
+        return;
+    }
+    if (isa == LA_ISA_AVX512) {
+        lai_avx512_run_attend(a);
+        return;
+    }
+#endif
+#if LAI_HAS_NEON
+    if (isa == LA_ISA_NEON) {
+        lai_neon_run_attend(a);
+        return;
+    }
+#endif
+    (void)isa;
+    lai_scalar_run_attend(a);
+}
+
+/* the tensors of one head of keys and its query heads, which are q_next apart */
+static void lai_point_attend(lai_attend *a, const la_attention *layer,
+                             const la_attention_call *call, int64_t b, int64_t head) {
+    const int tiled = layer->head_map == LA_TILED;
+    const int64_t query = tiled ? head : head * a->group, next = tiled ? layer->kv_heads : 1;
+    const int64_t tokens = call->lengths ? call->lengths[b] : call->tokens;
+    const la_out *out = &call->out, *lse = &call->lse;
+    a->keys = lai_attention_keys(layer, call, b);
+    a->position = call->positions ? call->positions[b] : a->keys - tokens;
+    a->rows = tokens * a->group;
+    if (a->rows == 0) return;
+    a->q = lai_rows_at(&call->q, layer->dim_k, b, 0, query, &lai_no_gate);
+    a->k = lai_rows_at(&call->k, LAI_MIN(layer->dim_k, a->keys), b, 0, head, &lai_no_gate);
+    a->v = lai_rows_at(&call->v, a->keys, b, 0, head, &lai_no_gate);
+    a->logits = lai_rows_at(&call->logits, a->keys, b, 0, query, NULL);
+    a->q_next = layer->dim_k ? call->q.head_stride * next : 0;
+    a->logits_next = call->logits.head_stride * next;
+    a->out = out->data + b * out->batch_stride + query * out->head_stride;
+    a->out_step = out->token_stride;
+    a->out_next = out->head_stride * next;
+    a->lse = NULL;
+    if (lse->data) a->lse = lse->data + b * lse->batch_stride + query * lse->head_stride;
+    a->lse_step = lse->token_stride;
+    a->lse_next = lse->head_stride * next;
+}
+
+/* the units of this thread: (sequence, head of keys, block of rows), dealt in turn, since later
+ * blocks are longer */
+static void lai_run_attention(const la_attention *layer, const la_attention_call *call) {
+    const uintptr_t at = (uintptr_t)call->workspace;
+    const int64_t group = layer->q_heads / layer->kv_heads, columns = LAI_ROUND16(layer->dim_v);
+    const int64_t blocks = (call->tokens * group + LAI_BLOCK_ROWS - 1) / LAI_BLOCK_ROWS;
+    const int64_t units = call->batch * layer->kv_heads * blocks;
+    const int isa = lai_choose_isa(call->isa);
+    lai_attend a;
+    int64_t left;
+    a.layer = layer;
+    a.group = group;
+    a.Q = (float *)(void *)((char *)call->workspace + (LAI_ALIGN - at % LAI_ALIGN) % LAI_ALIGN);
+    a.S = a.Q + LAI_BLOCK_ROWS * layer->dim_k;
+    a.V = a.S + LAI_BLOCK_ROWS * LAI_BLOCK_KEYS;
+    a.O = a.V + LAI_BLOCK_KEYS * 16;
+    a.most = a.O + LAI_BLOCK_ROWS * columns;
+    a.sum = a.most + LAI_BLOCK_ROWS;
+    a.shrink = a.sum + LAI_BLOCK_ROWS;
+    for (left = units - call->thread_index; left > 0; left -= call->thread_count) {
+        const int64_t head = (units - left) / blocks, block = (units - left) % blocks;
+        lai_point_attend(&a, layer, call, head / layer->kv_heads, head % layer->kv_heads);
+        a.first = block * LAI_BLOCK_ROWS;
+        a.rows = LAI_MIN(a.rows - a.first, LAI_BLOCK_ROWS);
+        if (a.rows > 0) lai_run_block(isa, &a);
+    }
+}
+#endif
 
 /* ================================================================================================
  * [LA-9] PUBLIC FUNCTIONS
@@ -5690,7 +6340,7 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
     memset(plan, 0, sizeof *plan);
     plan->form =
         lai_choose_form(layer, call, call->tokens, call->state_in != NULL, call->state_out != NULL);
-    plan->isa = lai_choose_isa(call);
+    plan->isa = lai_choose_isa(call->isa);
     plan->chunk = plan->form == LA_PARALLEL ? call->tokens
                   : call->form == LA_AUTO   ? 0
                                             : call->chunk;
@@ -6038,18 +6688,131 @@ LA_DEF const char *la_isa_name(int isa) {
     return isa >= 0 && isa < 5 ? names[isa] : NULL;
 }
 
+#ifdef LA_EXTRAS
+LA_DEF la_status la_attention_init(la_attention *layer, int kind, int64_t heads, int64_t dim_k,
+                                   int64_t dim_v) {
+    lai_check c = {LA_OK, NULL};
+    if (!layer) return LA_E_NULL;
+    memset(layer, 0, sizeof *layer);
+    layer->struct_size = sizeof *layer;
+    layer->kind = kind;
+    layer->q_heads = layer->kv_heads = heads;
+    layer->dim_k = dim_k;
+    layer->dim_v = dim_v;
+    layer->scale = dim_k > 0 ? (float)(1.0 / sqrt((double)dim_k)) : 1.0f;
+    lai_check_attention(&c, layer);
+    if (c.status != LA_OK) layer->struct_size = 0;
+    return c.status;
+}
+
+LA_DEF la_status la_attention_call_init(la_attention_call *call, const la_attention *layer,
+                                        int64_t batch, int64_t tokens) {
+    lai_check c = {LA_OK, NULL};
+    if (!call) return LA_E_NULL;
+    memset(call, 0, sizeof *call);
+    call->struct_size = sizeof *call;
+    call->thread_count = 1;
+    call->batch = batch;
+    call->tokens = call->keys = tokens;
+    lai_check_attention(&c, layer);
+    if (c.status == LA_OK) lai_check_attention_call(&c, layer, call);
+    if (c.status != LA_OK) call->struct_size = 0;
+    return c.status;
+}
+
+LA_DEF size_t la_attention_workspace_size(const la_attention *layer,
+                                          const la_attention_call *call) {
+    lai_check c = {LA_OK, NULL};
+    lai_check_attention(&c, layer);
+    if (c.status == LA_OK) lai_check_attention_call(&c, layer, call);
+    return c.status == LA_OK ? lai_attention_bytes(layer) : 0;
+}
+
+LA_DEF la_status la_attention_check(const la_attention *layer, const la_attention_call *call,
+                                    const char **field) {
+    lai_check c = {LA_OK, NULL};
+    lai_check_attention(&c, layer);
+    if (c.status == LA_OK) lai_check_attention_call(&c, layer, call);
+    if (c.status == LA_OK) lai_check_attention_tensors(&c, layer, call);
+    if (field) *field = c.field;
+    return c.status;
+}
+
+LA_DEF la_status la_attention_forward(const la_attention *layer, const la_attention_call *call) {
+    const la_status status = la_attention_check(layer, call, NULL);
+    if (status == LA_OK) lai_run_attention(layer, call);
+    return status;
+}
+
+/* packed rows of `width`, for functions that take bare pointers */
+static lai_range lai_check_packed(lai_check *c, const float *x, int64_t rows, int64_t width) {
+    const int64_t counts[3] = {rows, 1, 1};
+    int64_t strides[3] = {0, 0, 0};
+    strides[0] = width;
+    return lai_span(c, x, counts, strides, width, NULL);
+}
+
+LA_DEF la_status la_attention_merge(float *out, float *lse, const float *more_out,
+                                    const float *more_lse, int64_t rows, int64_t dim_v) {
+    lai_check c = {LA_OK, NULL};
+    lai_range x[4];
+    int64_t i, j;
+    lai_check_size(&c, rows, 0, LAI_MAX_COUNT, "rows");
+    lai_check_size(&c, dim_v, 1, LAI_MAX_DIM, "dim_v");
+    if (c.status != LA_OK) return c.status;
+    x[0] = lai_check_packed(&c, out, rows, dim_v);
+    x[1] = lai_check_packed(&c, lse, rows, 1);
+    x[2] = lai_check_packed(&c, more_out, rows, dim_v);
+    x[3] = lai_check_packed(&c, more_lse, rows, 1);
+    for (i = 0; i < 2; ++i)
+        for (j = i + 1; j < 4; ++j) lai_fail(&c, lai_overlap(x[i], x[j]), LA_E_OVERLAP, "out");
+    for (i = 0; c.status == LA_OK && i < rows; ++i) {
+        const double a = (double)lse[i], b = (double)more_lse[i], most = a > b ? a : b;
+        const double low = (double)LAI_LOWEST, base = most < low ? low : most;
+        const double p = exp(a - base), q = exp(b - base), sum = p + q;
+        for (j = 0; j < dim_v; ++j) {
+            const double x0 = (double)out[i * dim_v + j], x1 = (double)more_out[i * dim_v + j];
+            out[i * dim_v + j] = sum == 0.0 ? 0.0f : (float)fma(p / sum, x0, q / sum * x1);
+        }
+        lse[i] = sum == 0.0 ? -HUGE_VALF : (float)(base + log(sum));
+    }
+    return c.status;
+}
+
+static int lai_has_cache(const la_attention *layer, int64_t n) {
+    return layer && n >= 0 && layer->window >= 0 && layer->sinks >= 0 &&
+           layer->window <= LAI_MAX_COUNT && layer->sinks <= LAI_MAX_COUNT;
+}
+
+LA_DEF int64_t la_attention_slot(const la_attention *layer, int64_t position) {
+    if (!lai_has_cache(layer, position)) return -1;
+    if (!layer->window || position < layer->sinks) return position;
+    return layer->sinks + (position - layer->sinks) % layer->window;
+}
+
+LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens) {
+    if (!lai_has_cache(layer, tokens)) return -1;
+    return layer->window ? LAI_MIN(tokens, layer->sinks + layer->window) : tokens;
+}
+#endif
+
 #endif /* LAI_IN_PLACE */
 
 /* ================================================================================================
  * [LA-10] REFERENCES, LICENCE
  *
+ *   1706.03762  Vaswani, Shazeer, Parmar et al. (2017), Attention Is All You Need
+ *   1805.02867  Milakov, Gimelshein (2018), Online normalizer calculation for softmax
  *   2006.16236  Katharopoulos, Vyas, Pappas, Fleuret (2020), Transformers are RNNs
  *   2009.14794  Choromanski, Likhosherstov et al. (2020), Rethinking Attention with Performers
  *   2102.11174  Schlag, Irie, Schmidhuber (2021), Linear Transformers Are Secretly Fast Weight
  *               Programmers
  *   2103.02143  Peng, Pappas, Yogatama et al. (2021), Random Feature Attention
  *   2202.08791  Qin, Sun, Deng et al. (2022), cosFormer: Rethinking Softmax in Attention
+ *   2205.14135  Dao, Fu, Ermon, Rudra, Re (2022), FlashAttention
  *   2307.08621  Sun, Dong, Huang et al. (2023), Retentive Network
+ *   2309.17453  Xiao, Tian, Chen, Han, Lewis (2023), Efficient Streaming Language Models with
+ *               Attention Sinks
  *   2312.06635  Yang, Wang, Shen, Panda, Kim (2023), Gated Linear Attention Transformers
  *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
  *   2402.04347  Zhang, Bhatia, Kumbong, Re (2024), The Hedgehog and the Porcupine
@@ -6058,6 +6821,8 @@ LA_DEF const char *la_isa_name(int isa) {
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
  *               Delta Rule
+ *   2409.04431  Ramapuram, Danieli, Dhekane et al. (2024), Theory, Analysis, and Best Practices for
+ *               Sigmoid Self-Attention
  *   2412.06464  Yang, Kautz, Hatamizadeh (2024), Gated Delta Networks
  *   2501.08313  MiniMax (2025), MiniMax-01
  *   2510.26692  Kimi Team (2025), Kimi Linear

@@ -1,4 +1,5 @@
 #define LA_IMPLEMENTATION
+#define LA_EXTRAS
 #include "linear_attention.h"
 #include "test.h"
 #include <math.h>

@@ -300,6 +300,84 @@ test_golden() {
         dpfp_delta_02 dpfp_delta_03 based_02 based_03 hedgehog_02 hedgehog_03 hedgehog_04
 }
 
+# attention_case CASE ISA THREADS: softmax attention against its peer
+attention_case() {
+    name="$1 $2 $3 threads"
+    wanted "$name" || return 0
+    f=$golden/$1
+    rm -f "$work"/out/*
+    # shellcheck disable=SC2046 # options are a list of words
+    launch "$attend" --variant softmax --q "$f/q.npy" --k "$f/k.npy" --v "$f/v.npy" --isa "$2" \
+        --threads "$3" --out "$work/out/o.npy" --compare "$f/o.npy" --tolerance 1e-6 \
+        $(sed -n 's/^scale=/--scale /p
+            s/^window=/--window /p
+            /^causal=no/s/.*/--bidirectional/p' "$f/case.txt")
+    problem=
+    [ $status -eq 0 ] || problem="status $status: $(said)"
+    verdict "$name" "$problem"
+}
+
+# weights NAME EXPRESSION OPTION...: the output of token t in terms of a, b and c, the values of
+# tokens 0, 1 and 2.
+weights() {
+    name=$1 program=$2
+    shift 2
+    wanted "$name" || return 0
+    rm -f "$work"/out/*
+    numbers "$i/v.npy" | awk "
+        BEGIN { OFMT = \"%.9g\" }
+        { v[NR] = \$1 }
+        END { for (t = 0; t < 3; t++) for (j = 1; j <= 10; j++) {
+            a = v[j]; b = v[10 + j]; c = v[20 + j]
+            print $program
+        } }" | float32 | npy '<f4' False '(1, 3, 2, 5)' > "$work/in/want.npy"
+    # shellcheck disable=SC2086
+    launch "$attend" "$@" $one --compare "$work/in/want.npy" --tolerance 1e-6
+    problem=
+    [ $status -eq 0 ] || problem="status $status: $(said)"
+    verdict "$name" "$problem"
+}
+
+test_attention() {
+    for case in $(cd "$golden" && echo softmax_* swa_*); do
+        for isa in auto $isas; do attention_case "$case" "$isa" 1; done
+        attention_case "$case" auto 3
+    done
+    # With scale 0 all logits are 0.
+    weights 'softmax, alike' 't == 0 ? a : t == 1 ? (a + b) / 2 : (a + b + c) / 3' \
+        --variant softmax --scale 0
+    weights 'a window' 't == 0 ? a : t == 1 ? (a + b) / 2 : (b + c) / 2' \
+        --variant softmax --scale 0 --window 2
+    weights 'a window and a sink' 't == 0 ? a : t == 1 ? (a + b) / 2 : (a + c) / 2' \
+        --variant softmax --scale 0 --window 1 --sinks 1
+    weights 'both directions' '(a + b + c) / 3' --variant softmax --scale 0 --bidirectional
+    weights 'sigmoid' 't == 0 ? a / 2 : t == 1 ? (a + b) / 2 : (a + b + c) / 2' \
+        --variant sigmoid --scale 0
+    weights 'a bias' '(t == 0 ? a : t == 1 ? a + b : a + b + c) / 4' \
+        --variant sigmoid --scale 0 --bias -1.0986122886681098
+    awk 'BEGIN { for (i = 0; i < 18; i++) print (i % 3 == 1 ? 0 : "-inf") }' | float32 |
+        npy '<f4' False '(1, 3, 2, 3)' > "$i/logits.npy"
+    weights 'logits' 't == 0 ? 0 : b' --variant softmax --logits "$i/logits.npy"
+    attention="--variant softmax $one"
+    # shellcheck disable=SC2086
+    {
+        refused 'a gate of softmax' --log-decay $attention --log-decay "$i/g.npy"
+        refused 'a state of softmax' --state-out $attention --state-out "$work/out/S.npy"
+        refused 'a form of softmax' --form $attention --form recurrent
+        refused 'a bias of softmax' --bias $attention --bias 1
+        refused 'a window of retnet' --window $retnet --window 4
+        refused 'sinks without a window' --sinks $attention --sinks 4
+        refused 'a negative window' --window $attention --window -1
+        refused 'a huge window' --window $attention --window 9007199254740991
+        refused 'logits of another shape' --logits $attention --logits "$i/g.npy"
+        refused 'values of other heads' --v --variant softmax --q "$i/q.npy" --k "$i/k.npy" \
+            --v "$i/one.npy" --out "$work/out/o.npy"
+        refused 'heads that do not divide' --q --variant softmax --q "$i/three.npy" \
+            --k "$i/k.npy" --v "$i/v.npy" --out "$work/out/o.npy"
+        refused 'a length beyond' --lengths $attention --lengths "$i/length4.npy"
+    }
+}
+
 # ---- what attend must refuse ---------------------------------------------------------------------
 
 # Small inputs of every kind: B = 1, T = 3, Hq = Hk = H = 2, dk = 4, dv = 5.
@@ -318,6 +396,8 @@ make_inputs() {
     array "$i/W.npy" '(6, 4)' 11 -1 1
     array "$i/W2.npy" '(6, 4)' 15 -1 1
     array "$i/channels.npy" '(1, 3, 2, 4)' 12 -1 0
+    array "$i/one.npy" '(1, 3, 1, 5)' 13 -1 1
+    array "$i/three.npy" '(1, 3, 3, 4)' 14 -1 1
     printf '%s' '\002\000\000\000' | npy '<i4' False '(1,)' > "$i/two.npy"
     for length in -1 2.5 4; do
         echo $length | float32 | npy '<f4' False '(1,)' > "$i/length$length.npy"
@@ -375,7 +455,7 @@ test_options() {
         refused 'a file given twice' --q $gdn --q $i/q.npy
         refused 'no variant' --variant $one
         refused 'nothing at all' --variant
-        refused 'an unknown variant' --variant --variant softmax $one
+        refused 'an unknown variant' --variant --variant soft-max $one
         refused 'a variant in capitals' --variant --variant RetNet $one
         refused 'a tolerance without --compare' --tolerance $gdn --tolerance 1
         refused 'l2-eps without --l2norm' --l2-eps $gdn --l2-eps 1e-6
@@ -950,6 +1030,7 @@ test_text() {
 
 make_inputs
 test_golden
+test_attention
 test_numbers
 test_options
 test_unused

@@ -1,5 +1,6 @@
 /* The outputs of published reference implementations, in tests/golden. A case is one row below;
    which arrays it has decides how the call is set up. Other folder: -DTEST_GOLDEN='"..."'. */
+#define LA_EXTRAS
 #include "npy.h"
 #include "oracle.h"
 #include "test.h"
@@ -756,5 +757,76 @@ TEST(golden_onnx) {
             onnx_run(&node, 1);
         }
         onnx_free(&node);
+    }
+}
+
+/* ---------------------------------------------------------------- attention (LA_EXTRAS) */
+
+static const char *const attention_cases[] = {
+    "softmax_causal_01",    "softmax_causal_02",    "softmax_causal_03",
+    "softmax_causal_04",    "softmax_causal_05",    "softmax_causal_06",
+    "softmax_noncausal_01", "softmax_noncausal_02", "softmax_noncausal_03",
+    "swa_01",               "swa_02",               "swa_03",
+    "swa_04"};
+
+static void attention_compare(const char *name, const float *have) {
+    double error = 0, size = 0;
+    npy_array peer;
+    size_t n;
+    CHECK(read_array(name, "output", "o", &peer), "%s: no output", name);
+    for (n = 0; n < peer.count; n++) {
+        double want = npy_double(&peer, n);
+        error += ((double)have[n] - want) * ((double)have[n] - want);
+        size += want * want;
+    }
+    CHECK(size > 0 && sqrt(error) <= 1e-6 * sqrt(size), "%s: off by %g, relative", name,
+          sqrt(error / size));
+    npy_free(&peer);
+}
+
+static void attention_run(const char *name, int isa) {
+    int64_t B = (int64_t)case_number(name, "B", 0), T = (int64_t)case_number(name, "T", 0);
+    int64_t S = (int64_t)case_number(name, "S", 0), H = (int64_t)case_number(name, "H", 0);
+    int64_t dk = (int64_t)case_number(name, "dk", 0), dv = (int64_t)case_number(name, "dv", 0);
+    int64_t kv_heads = (int64_t)case_number(name, "HV", 0);
+    float *q = read_floats(name, "q", B * T * H * dk);
+    float *k = read_floats(name, "k", B * S * kv_heads * dk);
+    float *v = read_floats(name, "v", B * S * kv_heads * dv);
+    float *out = malloc((size_t)(B * T * H * dv) * sizeof *out);
+    la_attention layer;
+    la_attention_call call;
+    la_status status;
+    la_attention_init(&layer, LA_SOFTMAX, H, dk, dv);
+    layer.kv_heads = kv_heads;
+    layer.bidirectional = case_says(name, "causal", "no");
+    layer.window = (int64_t)case_number(name, "window", 0);
+    layer.scale = (float)case_number(name, "scale", 0);
+    la_attention_call_init(&call, &layer, B, T);
+    call.isa = isa;
+    call.keys = S;
+    call.q = la_bthd(q, T, H, dk);
+    call.k = la_bthd(k, S, kv_heads, dk);
+    call.v = la_bthd(v, S, kv_heads, dv);
+    call.out = la_bthd_out(out, T, H, dv);
+    call.workspace_size = la_attention_workspace_size(&layer, &call);
+    call.workspace = malloc(call.workspace_size);
+    status = la_attention_forward(&layer, &call);
+    if (CHECK(status == LA_OK, "%s: %s", name, la_status_text(status))) {
+        attention_compare(name, out);
+    }
+    free(call.workspace);
+    free(q);
+    free(k);
+    free(v);
+    free(out);
+}
+
+TEST(golden_attention) {
+    size_t i;
+    int isa, w;
+    for (i = 0; i < sizeof attention_cases / sizeof *attention_cases; i++) {
+        for (w = 0; isa_number(w, &isa); w++) {
+            attention_run(attention_cases[i], isa);
+        }
     }
 }

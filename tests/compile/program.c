@@ -279,11 +279,85 @@ static int check_statuses(void) {
     return wrong;
 }
 
+#ifdef LA_EXTRAS
+enum { WINDOW = 11, SINKS = 2 };
+
+/* one head's weight of key s in the row of token t, before they are divided by their sum */
+static double weight(int kind, int t, int s, int h) {
+    double x = 0;
+    int i;
+    if (s > t || (t - s >= WINDOW && s >= SINKS)) {
+        return 0;
+    }
+    for (i = 0; i < DK; i++) {
+        x += (double)q[(t * H + h) * DK + i] * (double)k[(s * H + h) * DK + i];
+    }
+    return kind == LA_SOFTMAX ? exp(x) : 1 / (1 + exp(-x));
+}
+
+static double attention_error(int kind) {
+    double most = 0;
+    int row, j, s;
+    for (row = 0; row < T * H; row++) {
+        for (j = 0; j < DV; j++) {
+            double sum = 0, o = 0;
+            for (s = 0; s < T; s++) {
+                const double w = weight(kind, row / H, s, row % H);
+                o += w * (double)v[(s * H + row % H) * DV + j];
+                sum += w;
+            }
+            o = fabs(o / (kind == LA_SOFTMAX ? sum : 1) - (double)out[row * DV + j]);
+            most = o > most ? o : most;
+        }
+    }
+    return most;
+}
+
+static int check_attention(int kind, int isa) {
+    la_attention layer;
+    la_attention_call call;
+    la_status status;
+    la_attention_init(&layer, kind, H, DK, DV);
+    layer.window = WINDOW;
+    layer.sinks = SINKS;
+    layer.scale = 1.0f;
+    la_attention_call_init(&call, &layer, 1, T);
+    call.isa = isa;
+    call.q = la_bthd(q, T, H, DK);
+    call.k = la_bthd(k, T, H, DK);
+    call.v = la_bthd(v, T, H, DV);
+    call.out = la_bthd_out(out, T, H, DV);
+    call.workspace = workspace;
+    call.workspace_size = sizeof workspace;
+    generator = 1;
+    fill_inexact(-32.0f);
+    memset(out, 0xff, sizeof out);
+    status = la_attention_forward(&layer, &call);
+    if (status != LA_OK || !(attention_error(kind) < 1e-5)) {
+        printf("%s attention %d: wrong, status %d\n", la_isa_name(isa), kind, (int)status);
+        return 1;
+    }
+#ifndef FAST
+    printf("%s attention %d: %08x\n", la_isa_name(isa), kind, hash());
+#endif
+    return 0;
+}
+#else
+static int check_attention(int kind, int isa) {
+    (void)kind;
+    (void)isa;
+    return 0;
+}
+#endif
+
 static int check_all(void) {
     static const la_variant variants[] = {LA_RETNET, LA_GATED_DELTANET, LA_GLA, LA_ELU,
                                           LA_DPFP,   LA_BASED,          LA_HEDGEHOG, LA_RFF};
     int isa, form, i, bad = check_statuses();
     for (isa = LA_ISA_SCALAR; isa <= LA_ISA_NEON; isa++) {
+        for (i = 0; la_isa_available(isa) && i < 2; i++) {
+            bad += check_attention(i, isa);
+        }
         for (form = 0; la_isa_available(isa) && form < FORMS; form++) {
             for (i = 0; i < 8; i++) {
                 bad += check(variants[i], isa, form);

@@ -62,7 +62,14 @@ gcc c17 -flto no-chunks separate
 gcc c99 -O0 no-chunks separate
 gcc c99 -O3 static plain-first
 gcc c99 -Og all once
-gcc c99 -flto no-simd renamed'
+gcc c99 -flto no-simd renamed
+clang c++11 -O0 extras separate
+clang c11 -O3 extras openmp
+clang c99 -Os extras two-copies
+gcc c++17 -O1 extras renamed
+gcc c++20 -O2 extras plain-first
+gcc c17 -Og extras once
+gcc c99 -flto extras renamed'
 
 check_pairs() {
     echo "$table" | awk 'NF {
@@ -172,8 +179,9 @@ has() {
 # With -Ofast, next to the results without it.
 fast() {
     with="$out/precise.o"
-    compile precise -Iinclude -std=c99 -O1 -DLA_STATIC -DSECOND_COPY -DPRECISE &&
-        compile fast -Iinclude -std=c99 -Ofast -DLA_STATIC -DFAST && link_and_run fast -Ofast
+    compile precise -Iinclude -std=c99 -O1 -DLA_EXTRAS -DLA_STATIC -DSECOND_COPY -DPRECISE &&
+        compile fast -Iinclude -std=c99 -Ofast -DLA_EXTRAS -DLA_STATIC -DFAST &&
+        link_and_run fast -Ofast
 }
 
 # A renamed copy that finds another version where it includes itself must not compile.
