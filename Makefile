@@ -328,7 +328,7 @@ check-style: ## No long lines, no tabs, no trailing blanks, no long functions
 check-lint: ## cppcheck and clang-tidy
 	@$(call need,cppcheck)
 	cppcheck -q -j $(JOBS) --std=c99 --enable=warning,performance,portability --inline-suppr \
-		--suppress=uninitvar:$(HEADER) --suppress=resourceLeak:tests/test_golden.c \
+		--suppress=uninitvar:$(HEADER) --suppress=resourceLeak:tests/golden.h \
 		--error-exitcode=1 -DLA_NO_SIMD -Iinclude $(LINTED)
 	$(call need,clang-tidy)
 	printf '%s\n' $(LINTED) | xargs -P $(JOBS) -I {} clang-tidy --quiet --warnings-as-errors='*' \

@@ -334,6 +334,61 @@
  * of 1) count as 0. A query head takes 2 (dk + dv) flops and an exponential for each key that it
  * sees. The unit of work is (sequence, head of keys, 192 rows), heads that share keys being rows.
  *
+ * INFINI-ATTENTION (la_infini_forward, LA_EXTRAS): softmax attention within segments of N
+ * tokens, and a memory of what came before them. Per head and segment, with f = elu + 1, and M
+ * [dk][dv] and z [dk] as they were before the segment:
+ *
+ *     o_t = g M^T f(q_t) / (z . f(q_t)) + (1 - g) softmax(scale q_t . k) v,    g = sigmoid(beta)
+ *     M   = M + sum of f(k_t) v_t^T                                       LA_WRITE_ADD
+ *     M   = M + sum of f(k_t) (v_t - M^T f(k_t) / (z . f(k_t)))^T         LA_WRITE_DELTA
+ *     z   = z + sum of f(k_t)
+ *
+ * beta, [H] or [H][dv] and before the sigmoid, weighs the MEMORY: so in the paper and in its
+ * users' code, though texts print it the other way round. 0 / 0 is 0: an empty memory says 0,
+ * which is mixed in all the same. The z to begin with is the caller's (state_in; absent = 0), the
+ * paper leaves it open: some begin with 1 / dk. Every call begins a segment and may end within
+ * one, which then counts as whole: calls of whole segments are bit for bit one call. All else is
+ * as for the layer `memory`: state, slots, lengths, offsets, heads, threads; log_decay, skip and
+ * out_gate are refused. The workspace grows with the segment. 4 dk dv flops per token and head
+ * (delta: 6 dk dv), and the attention's. arXiv 2404.07143.
+ *
+ * LINFORMER (la_linformer_forward, LA_EXTRAS): attention to k rows that are made of all keys,
+ *
+ *     K' = E^T K [k][dk],   V' = F^T V [k][dv],   o_t = softmax(scale q_t . K') V'
+ *
+ * E and F are [n][k], the transposes of the paper's, the same for all heads or each key head's by
+ * head_stride; F absent is E. Fewer keys than n use the first rows; more are LA_E_SIZE. Each row of
+ * K' has a part of every key, so that there is no causal form and no recurrence: asked for one, it
+ * answers LA_E_DIRECTION. 2 k (dk + dv) flops per key and as many per query. arXiv 2006.04768.
+ *
+ * SYNTHESIZER (la_synthesizer_forward, LA_EXTRAS): o_t = softmax(A_t) v, with logits A [T][S]
+ * that no key takes part in; x [B][T][H][dx] is the call's q.
+ *
+ *     LA_DENSE              A_t = W2 relu(W1 x_t + b1) + b2     w1 [rank1][dx], w2 [L][rank1]
+ *     LA_FACTORISED_DENSE   A_ts = p_t[s mod a] r_t[s mod b],   w1 [a][dx], w2 [b][dx], a = rank1,
+ *                           p = W1 x + b1, r = W2 x + b2        b = rank2
+ *     LA_RANDOM             A = R                               w1 [L][L]
+ *     LA_FACTORISED_RANDOM  A = R1 R2^T                         w1, w2 [L][rank1]
+ *
+ * Weights are the same for all heads (la_matrix) or each one's by head_stride. (How the two
+ * dense factors become L numbers the paper leaves open: here both are repeated.) T <= S <= L, and
+ * the tokens are the last ones of the keys. attention.bidirectional = 0 masks what comes later; a
+ * recurrence there is none, the values of all tokens so far are needed. arXiv 2005.00743.
+ *
+ * RWKV-4 and HGRN (la_scan_forward, LA_EXTRAS) are recurrences of single channels:
+ *
+ *     o = (a + exp(bonus + k_t) v_t) / (b + exp(bonus + k_t)),                     LA_SCAN_RWKV4
+ *         then a = exp(w_t) a + exp(k_t) v_t,   b = exp(w_t) b + exp(k_t)
+ *     o = h = exp(w_t) h + v_t                                                     LA_SCAN_HGRN
+ *
+ * w = log_decay, -exp(time_decay) of RWKV-4's models, whose time_first is bonus; what they multiply
+ * o by is the caller's. So is HGRN's v = (1 - exp(w)) silu(i). RWKV-4's state is [3][C], a and b
+ * relative to exp(p), then p: the peers' aa, bb and pp. Where b is 0, p counts as -inf: zeros are
+ * an empty state. Any k is stable: the result is that of the formula to 1e-6 sqrt(T) max |v|, at
+ * least 6e-8 T max |v|, up to |k| = 8000; 0 / 0 is 0, and k = -inf is a token that says nothing.
+ * Splitting a sequence over calls changes no bit. Two exponentials per channel and token, or one:
+ * 2 ns and 0.7 ns with AVX2 on a shared virtual EPYC. arXiv 2305.13048, 2311.04823.
+ *
  * OPTIONS, each to be defined before the include that has LA_IMPLEMENTATION; LA_STATIC in every
  * file that includes this one, LA_EXTRAS in every file that uses what it declares.
  *
@@ -344,7 +399,8 @@
  *     LA_NO_CHANNELS       without decay per channel
  *     LA_NO_CHUNKS         only the recurrent form, which LA_AUTO is then; nothing bidirectional
  *     LA_SELF              this file's name in quotes, for a renamed copy: it includes itself
- *     LA_EXTRAS            with softmax and sigmoid attention
+ *     LA_EXTRAS            with softmax and sigmoid attention, Infini-attention, Linformer,
+ *                          Synthesizer, RWKV-4 and HGRN
  *
  * What a build leaves out is answered by LA_E_UNSUPPORTED. The code of gcc 12 -O2 for x86-64 takes
  * 325 KB; 160 KB with LA_NO_SIMD, and 66 KB with all four.
@@ -399,7 +455,7 @@ typedef enum la_status {
     LA_E_OVERLAP = -14,     /* an output overlaps an input, another output or itself             */
     LA_E_WORKSPACE = -15,   /* the workspace is shorter than la_workspace_size                   */
     LA_E_THREADS = -16,     /* thread_index is outside 0 .. thread_count - 1                     */
-    LA_E_DIRECTION = -17,   /* this layer exists only causally                                   */
+    LA_E_DIRECTION = -17,   /* this layer exists only in the other direction, causal or not      */
     LA_E_UNSUPPORTED = -18, /* not part of this version, or left out of this build              */
     LA_E_BLOB = -19         /* not a saved state, cut short, or one of another layer            */
 } la_status;
@@ -730,6 +786,99 @@ LA_DEF la_status la_attention_merge(float *out, float *lse, const float *more_ou
 LA_DEF int64_t la_attention_slot(const la_attention *layer, int64_t position);
 LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens);
 
+/* Rows of `width` one after the other, the same for every sequence and head. */
+LA_DEF la_in la_matrix(const float *data, int64_t width);
+
+/* What an Infini-attention layer IS. la_infini_init sets every field; change what differs. */
+/* clang-format off */
+typedef struct la_infini {
+    size_t struct_size;
+    la_layer memory;    /* LA_ELU: its heads, sizes, eps and state are the layer's */
+    int64_t segment;    /* tokens of a segment; the last one of a call may be shorter */
+    int write;          /* LA_WRITE_ADD, or LA_WRITE_DELTA */
+    int bidirectional;  /* 1: the softmax sees all of the segment; 0: causal */
+    float scale;        /* of the softmax; dk^-1/2 */
+} la_infini;
+/* clang-format on */
+
+/* Calls are those of the memory: la_call_init(&call, &infini.memory, ..), with beta the logits of
+ * the memory's share, [H] by la_per_head or [H][dv] by la_per_channel, and form left alone. */
+LA_DEF la_status la_infini_init(la_infini *infini, int64_t heads, int64_t dim_k, int64_t dim_v,
+                                int64_t segment);
+LA_DEF size_t la_infini_workspace_size(const la_infini *infini, const la_call *call);
+LA_DEF la_status la_infini_check(const la_infini *infini, const la_call *call, const char **field);
+LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call);
+
+/* What a Linformer layer IS. la_linformer_init sets every field but E and F. */
+/* clang-format off */
+typedef struct la_linformer {
+    size_t struct_size;
+    la_attention attention; /* LA_SOFTMAX, and only bidirectional */
+    int64_t length, rank;   /* n, the most keys; and k, the rows that become of them */
+    la_in E, F;             /* [n][k]: la_matrix; F.data null: E, too */
+} la_linformer;
+/* clang-format on */
+
+/* Calls are those of the attention: la_attention_call_init(&call, &linformer.attention, ..). */
+LA_DEF la_status la_linformer_init(la_linformer *linformer, int64_t heads, int64_t dim_k,
+                                   int64_t dim_v, int64_t length, int64_t rank);
+LA_DEF size_t la_linformer_workspace_size(const la_linformer *linformer,
+                                          const la_attention_call *call);
+LA_DEF la_status la_linformer_check(const la_linformer *linformer, const la_attention_call *call,
+                                    const char **field);
+LA_DEF la_status la_linformer_forward(const la_linformer *linformer, const la_attention_call *call);
+
+enum { LA_DENSE = 0, LA_FACTORISED_DENSE, LA_RANDOM, LA_FACTORISED_RANDOM };
+
+/* What a Synthesizer layer IS. la_synthesizer_init sets every field but w1 .. b2, of which the
+ * manual says what they are in each kind. */
+/* clang-format off */
+typedef struct la_synthesizer {
+    size_t struct_size;
+    int kind;
+    la_attention attention;  /* its dim_k: the width of x, which is q; 0 of random kinds */
+    int64_t length;          /* L: the most keys */
+    int64_t rank1, rank2;
+    la_in w1, b1, w2, b2;    /* la_matrix, or for each head; b1.data, b2.data null: 0 */
+} la_synthesizer;
+/* clang-format on */
+
+/* Calls are those of the attention, with x as q, and no k. */
+LA_DEF la_status la_synthesizer_init(la_synthesizer *synthesizer, int kind, int64_t heads,
+                                     int64_t dim_x, int64_t dim_v, int64_t length, int64_t rank1,
+                                     int64_t rank2);
+LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *synthesizer,
+                                            const la_attention_call *call);
+LA_DEF la_status la_synthesizer_check(const la_synthesizer *synthesizer,
+                                      const la_attention_call *call, const char **field);
+LA_DEF la_status la_synthesizer_forward(const la_synthesizer *synthesizer,
+                                        const la_attention_call *call);
+
+enum { LA_SCAN_RWKV4 = 0, LA_SCAN_HGRN };
+
+/* One pass of an element-wise recurrence over `batch` sequences. la_scan_init sets every field;
+ * then fill in the tensors. */
+/* clang-format off */
+typedef struct la_scan {
+    size_t struct_size;
+    int kind, isa;
+    int64_t thread_index, thread_count;
+    int64_t batch, tokens, channels;
+    la_in k, v;             /* [B][T][C], as la_bthd(v, T, 1, C); HGRN has no k */
+    la_in log_decay;        /* [B][T][C], or [C] by la_per_channel */
+    const float *bonus;     /* [C]; HGRN has none */
+    la_out out;
+    const float *state_in;  /* [B][3][C] of RWKV-4, [B][C] of HGRN; null: empty */
+    float *state_out;       /* null: discarded; may be state_in */
+    const int64_t *lengths; /* [B]; null: all are full */
+} la_scan;
+/* clang-format on */
+
+LA_DEF la_status la_scan_init(la_scan *scan, int kind, int64_t batch, int64_t tokens,
+                              int64_t channels);
+LA_DEF la_status la_scan_check(const la_scan *scan, const char **field);
+LA_DEF la_status la_scan_forward(const la_scan *scan);
+
 #ifdef __cplusplus
 }
 #endif
@@ -904,7 +1053,7 @@ static const struct {
     {LA_E_OVERLAP, "an output overlaps an input, another output or itself"},
     {LA_E_WORKSPACE, "the workspace is shorter than la_workspace_size"},
     {LA_E_THREADS, "thread_index is outside 0 .. thread_count - 1"},
-    {LA_E_DIRECTION, "this layer exists only causally"},
+    {LA_E_DIRECTION, "this layer exists only in the other direction, causal or not"},
     {LA_E_UNSUPPORTED, "not part of this version, or left out of this build"},
     {LA_E_BLOB, "not a saved state, cut short, or one of another layer"},
 };
@@ -1546,10 +1695,22 @@ static int64_t lai_blocks(const la_layer *layer, const la_call *call) {
     return LAI_MIN(threads, (layer->dim_v + 15) / 16);
 }
 
+/* the workspace, and that nothing overlaps */
+static void lai_check_room(lai_check *c, const la_call *call, size_t bytes, int64_t slices,
+                           const lai_range in[LAI_INPUTS], lai_range out[LAI_OUTPUTS]) {
+    if (lai_fail(c, bytes == 0, LA_E_OVERFLOW, "workspace") ||
+        lai_fail(c, !call->workspace, LA_E_NULL, "workspace") ||
+        lai_fail(c, call->workspace_size / bytes < (size_t)slices, LA_E_WORKSPACE,
+                 "workspace_size"))
+        return;
+    out[2].begin = (uintptr_t)call->workspace;
+    out[2].end = out[2].begin + bytes * (size_t)slices;
+    lai_check_overlaps(c, call, in, out);
+}
+
 static lai_check lai_check_all(const la_layer *layer, const la_call *call, int64_t slices) {
     lai_check c = {LA_OK, NULL};
     lai_range in[LAI_INPUTS], out[LAI_OUTPUTS];
-    size_t bytes;
     lai_check_layer(&c, layer);
     if (c.status != LA_OK || lai_fail(&c, !call, LA_E_NULL, "call") ||
         lai_fail(&c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
@@ -1559,15 +1720,7 @@ static lai_check lai_check_all(const la_layer *layer, const la_call *call, int64
     lai_check_sequences(&c, layer, call);
     lai_check_tensors(&c, layer, call, in, out);
     if (c.status != LA_OK) return c;
-    bytes = lai_workspace_bytes(layer, call);
-    if (lai_fail(&c, bytes == 0, LA_E_OVERFLOW, "workspace") ||
-        lai_fail(&c, !call->workspace, LA_E_NULL, "workspace") ||
-        lai_fail(&c, call->workspace_size / bytes < (size_t)slices, LA_E_WORKSPACE,
-                 "workspace_size"))
-        return c;
-    out[2].begin = (uintptr_t)call->workspace;
-    out[2].end = out[2].begin + bytes * (size_t)slices;
-    lai_check_overlaps(&c, call, in, out);
+    lai_check_room(&c, call, lai_workspace_bytes(layer, call), slices, in, out);
     return c;
 }
 
@@ -1723,8 +1876,12 @@ static size_t lai_attention_bytes(const la_attention *layer) {
     return (size_t)floats * sizeof(float) + LAI_ALIGN; /* below 2^31 */
 }
 
+enum { LAI_MORE = 5 };
+
+/* `more`: inputs of a layer built on attention, among them its logits; `bytes`: of its workspace */
 static void lai_check_attention_tensors(lai_check *c, const la_attention *layer,
-                                        const la_attention_call *call) {
+                                        const la_attention_call *call,
+                                        const lai_range more[LAI_MORE], size_t bytes) {
     static const lai_names q = {"q", "q.width", "q.type"}, k = {"k", "k.width", "k.type"},
                            v = {"v", "v.width", "v.type"},
                            logits = {"logits", "logits.width", "logits.type"},
@@ -1733,30 +1890,32 @@ static void lai_check_attention_tensors(lai_check *c, const la_attention *layer,
     static const char *const names[3] = {"out", "lse", "workspace"};
     const int64_t B = call->batch, T = call->tokens, S = call->keys, dk = layer->dim_k,
                   dv = layer->dim_v, heads = layer->q_heads, kv_heads = layer->kv_heads;
-    const size_t bytes = lai_attention_bytes(layer);
-    lai_range in[7], to[3];
+    lai_range in[7 + LAI_MORE], to[3];
     int i, j;
     memset(in, 0, sizeof in);
     memset(to, 0, sizeof to);
     if (dk > 0) in[0] = lai_check_in(c, &call->q, B, T, heads, dk, dk, q);
     if (dk > 0) in[1] = lai_check_in(c, &call->k, B, S, kv_heads, dk, dk, k);
     in[2] = lai_check_in(c, &call->v, B, S, kv_heads, dv, dv, v);
-    lai_fail(c, dk == 0 && S > 0 && T > 0 && !call->logits.data, LA_E_NULL, "logits");
+    lai_fail(c, dk == 0 && !more && S > 0 && T > 0 && !call->logits.data, LA_E_NULL, "logits");
     if (call->logits.data && S > 0)
         in[3] = lai_check_in(c, &call->logits, B, T, heads, S, S, logits);
     in[4] = lai_list(call->lengths, B);
     in[5] = lai_list(call->key_lengths, B);
     in[6] = lai_list(call->positions, B);
+    if (more) memcpy(in + 7, more, LAI_MORE * sizeof *more);
     to[0] = lai_check_out(c, &call->out, B, T, heads, dv, out);
     lai_fail(c, call->lse.data && layer->kind != LA_SOFTMAX, LA_E_UNSUPPORTED, "lse");
     if (call->lse.data) to[1] = lai_check_out(c, &call->lse, B, T, heads, 1, lse);
-    if (lai_fail(c, !call->workspace, LA_E_NULL, "workspace") ||
+    if (lai_fail(c, bytes == 0, LA_E_OVERFLOW, "workspace") ||
+        lai_fail(c, !call->workspace, LA_E_NULL, "workspace") ||
         lai_fail(c, call->workspace_size < bytes, LA_E_WORKSPACE, "workspace_size"))
         return;
     to[2].begin = (uintptr_t)call->workspace;
     to[2].end = to[2].begin + bytes;
     for (i = 0; i < 3; ++i) {
-        for (j = 0; j < 7; ++j) lai_fail(c, lai_overlap(to[i], in[j]), LA_E_OVERLAP, names[i]);
+        for (j = 0; j < 7 + LAI_MORE; ++j)
+            lai_fail(c, lai_overlap(to[i], in[j]), LA_E_OVERLAP, names[i]);
         for (j = 0; j < i; ++j) lai_fail(c, lai_overlap(to[i], to[j]), LA_E_OVERLAP, names[i]);
     }
 }
@@ -1794,6 +1953,23 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
     seen.begin = LAI_MIN(seen.begin, seen.end);
     return seen;
 }
+#endif
+
+#ifdef LA_EXTRAS
+/* ---- element-wise recurrences: what a pass works on ------------------------------------------ */
+
+#define LAI_SCAN 64 /* channels that are taken along all tokens at once */
+
+typedef struct lai_scan {
+    lai_rows k, v, log_decay;
+    const float *bonus;
+    float *out;
+    int64_t out_step;
+    int64_t tokens, channels;
+    float state[3][LAI_SCAN]; /* numerator, denominator and maximum; or the state alone */
+} lai_scan;
+
+#define LAI_FINE (1.0f / 64.0f) /* what a maximum's rounding may leave to the sums */
 #endif
 
 /* ================================================================================================
@@ -2143,6 +2319,17 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
 #define lai_attend_block      LAI_NAME(attend_block)
 #define lai_attend_finish     LAI_NAME(attend_finish)
 #define lai_run_attend        LAI_NAME(run_attend)
+#define lai_logistic16        LAI_NAME(logistic16)
+#define lai_infini_mix        LAI_NAME(infini_mix)
+#define lai_infini_errors     LAI_NAME(infini_errors)
+#define lai_compress          LAI_NAME(compress)
+#define lai_dense_rows        LAI_NAME(dense_rows)
+#define lai_pick              LAI_NAME(pick)
+#define lai_two_weights       LAI_NAME(two_weights)
+#define lai_wkv_decay         LAI_NAME(wkv_decay)
+#define lai_wkv               LAI_NAME(wkv)
+#define lai_hgrn              LAI_NAME(hgrn)
+#define lai_run_scan          LAI_NAME(run_scan)
 
 #if LAI_PASS == LAI_PASS_AVX2
 
@@ -5444,16 +5631,19 @@ static void lai_attend_softmax(const lai_attend *a, int64_t p) {
 }
 
 /* 1 / (1 + e^-x), or e^x / (1 + e^x) for x < 0, where nothing overflows; NaN stays */
+LAI_INLINE lai_v lai_logistic16(lai_v x) {
+    const lai_v zero = lai_zero(), one = lai_set(1.0f);
+    const lai_v e = lai_exp_low(lai_min(x, lai_sub(zero, x)), NULL, 1);
+    const lai_v upper = lai_keep(one, lai_not_less(x, zero));
+    const lai_v lower = lai_keep(e, lai_greater(zero, x));
+    return lai_div(lai_add(upper, lower), lai_add(one, e));
+}
 static void lai_attend_sigmoid(const lai_attend *a, int64_t p) {
-    const lai_v zero = lai_zero(), one = lai_set(1.0f), bias = lai_set(a->layer->bias);
+    const lai_v bias = lai_set(a->layer->bias);
     float *S = a->S + p * LAI_BLOCK_KEYS;
     int64_t j;
     for (j = a->begin[p]; j < a->end[p + 15]; ++j) {
-        const lai_v x = lai_add(lai_load(S + 16 * j), bias);
-        const lai_v e = lai_exp_low(lai_min(x, lai_sub(zero, x)), NULL, 1);
-        const lai_v upper = lai_keep(one, lai_not_less(x, zero));
-        const lai_v lower = lai_keep(e, lai_greater(zero, x));
-        lai_store(S + 16 * j, lai_div(lai_add(upper, lower), lai_add(one, e)));
+        lai_store(S + 16 * j, lai_logistic16(lai_add(lai_load(S + 16 * j), bias)));
     }
 }
 
@@ -5593,6 +5783,158 @@ static void lai_run_attend(lai_attend *a) {
             lai_attend_block(a, key, LAI_MIN(LAI_BLOCK_KEYS, end - key), sinks);
     }
     lai_attend_finish(a);
+    LAI_LEAVE();
+}
+#endif
+
+#ifdef LA_EXTRAS
+/* ---- Infini-attention, Linformer, Synthesizer: what is beside the attention ------------------ */
+
+/* n rows of out, which holds what the memory says: g out + (1 - g) local, with g = sigmoid(beta) */
+static void lai_infini_mix(const lai_head *h, int64_t n, const float *local) {
+    int64_t t, m, c;
+    for (t = 0; t < n; ++t)
+        for (m = 0; m < h->queries; ++m, local += h->dim_v)
+            for (c = 0; c < h->dim_v; c += 16) {
+                const float *beta = h->beta.at + t * h->beta.step;
+                const int64_t cols = h->dim_v - c;
+                float *out = h->out + t * h->out_step + m * h->out_next + c;
+                const lai_v g =
+                    lai_logistic16(h->beta_wide ? lai_load_n(beta + c, cols) : lai_set(beta[0]));
+                const lai_v rest = lai_mul(lai_sub(lai_set(1.0f), g), lai_load_n(local + c, cols));
+                lai_store_n(out, lai_fma(g, lai_load_n(out, cols), rest), cols);
+            }
+}
+
+/* n rows of what the memory says become what the values differ from it */
+static void lai_infini_errors(const lai_head *h, int64_t n, float *rows) {
+    int64_t t, c;
+    for (t = 0; t < n; ++t, rows += h->dim_v)
+        for (c = 0; c < h->dim_v; c += 16) {
+            const int64_t cols = h->dim_v - c;
+            const lai_v v = lai_load_n(h->v.at + t * h->v.step + c, cols);
+            lai_store_n(rows + c, lai_sub(v, lai_load_n(rows + c, cols)), cols);
+        }
+}
+
+/* to [rank][width, rounded up to 16] = E^T x, for n rows of E and x; room: [64 + 1][16] */
+static void lai_compress(lai_rows E, int64_t rank, lai_rows x, int64_t n, int64_t width, float *to,
+                         float *room) {
+    const int64_t columns = LAI_ROUND16(width);
+    int64_t c, s, j, r, i;
+    memset(to, 0, (size_t)(rank * columns) * sizeof *to);
+    for (s = 0; s < n; s += 64)
+        for (c = 0; c < width; c += 16) {
+            const int64_t rows = LAI_MIN(n - s, 64);
+            for (j = 0; j < rows; ++j)
+                lai_store(room + 16 * j, lai_load_n(x.at + (s + j) * x.step + c, width - c));
+            for (r = 0; r < rank; r += LAI_TILE) {
+                const float *coefficients[6];
+                float *y[6];
+                for (i = 0; i < LAI_TILE; ++i) {
+                    const int there = r + i < rank;
+                    coefficients[i] = E.at + s * E.step + r + (there ? i : 0);
+                    y[i] = there ? to + (r + i) * columns + c : room + 1024;
+                }
+                lai_tile_update(coefficients, E.step, room, rows, y);
+            }
+        }
+}
+
+/* to [n][units] = W x + b for n rows x; relu: negative numbers become 0 */
+static void lai_dense_rows(lai_rows W, const float *b, int64_t units, lai_rows x, int64_t n,
+                           int64_t width, int relu, float *to) {
+    int64_t t, i, j;
+    for (t = 0; t < n; ++t, to += units)
+        for (i = 0; i < units; i += 4) {
+            const float *rows[4];
+            float y[4];
+            for (j = 0; j < 4; ++j) rows[j] = W.at + LAI_MIN(i + j, units - 1) * W.step;
+            lai_dot4(y, rows, x.at + t * x.step, width);
+            for (j = 0; j < 4 && i + j < units; ++j) {
+                const float sum = y[j] + (b ? b[i + j] : 0.0f);
+                to[i + j] = relu && sum < 0.0f ? 0.0f : sum;
+            }
+        }
+}
+
+/* ---- element-wise recurrences ------------------------------------------------------------------
+ *
+ * 16 channels by one token. Of two exponentials with a common maximum one is 1, so each sum takes
+ * one exponential. */
+
+/* x where the first number is greater than the second, else y */
+LAI_INLINE lai_v lai_pick(lai_v first, lai_v second, lai_v x, lai_v y) {
+    return lai_add(lai_keep(x, lai_greater(first, second)),
+                   lai_keep(y, lai_not_less(second, first)));
+}
+
+/* Weights of two terms whose exponents differ by d = new - old, relative to the greater one. */
+LAI_INLINE void lai_two_weights(lai_v d, lai_v *old, lai_v *new_one) {
+    const lai_v zero = lai_zero(), one = lai_set(1.0f);
+    const lai_v e = lai_exp_low(lai_min(d, lai_sub(zero, d)), NULL, 1);
+    *old = lai_pick(d, zero, e, one);
+    *new_one = lai_pick(d, zero, one, e);
+}
+
+/* The maximum p takes the decay, and what its rounding leaves of that goes to the sums: a weak
+ * decay is not lost beside a large key. Where the sum of weights has fallen below 1/2, the sums
+ * are doubled, so that they never underflow. */
+LAI_INLINE void lai_wkv_decay(lai_v w, lai_v *a, lai_v *b, lai_v *p) {
+    const lai_v least = lai_set(LAI_LOWEST), fine = lai_set(LAI_FINE), zero = lai_zero();
+    const lai_v gone = lai_greater(least, w); /* a decay of -inf leaves nothing */
+    const lai_v low = lai_greater(lai_set(0.5f), *b);
+    lai_v rest = zero;
+    const lai_v sum = lai_sum_exactly(*p, lai_sub(w, lai_keep(lai_set(0.693147181f), low)), &rest);
+    rest = lai_min(lai_max(rest, lai_sub(zero, fine)), fine);
+    rest = lai_fma(lai_mul(rest, lai_set(0.5f)), rest, rest); /* exp(rest) - 1 */
+    rest = lai_sub(rest, lai_keep(lai_add(lai_set(1.0f), rest), gone));
+    *a = lai_add(*a, lai_keep(*a, low));
+    *b = lai_add(*b, lai_keep(*b, low));
+    *a = lai_fma(*a, rest, *a);
+    *b = lai_fma(*b, rest, *b);
+    *p = lai_max(least, sum);
+}
+
+LAI_INLINE void lai_wkv(lai_scan *x, int64_t t, int64_t i) {
+    const int64_t n = x->channels - i;
+    const lai_v k = lai_load_n(x->k.at + t * x->k.step + i, n);
+    const lai_v v = lai_load_n(x->v.at + t * x->v.step + i, n);
+    const lai_v w = lai_load_n(x->log_decay.at + t * x->log_decay.step + i, n);
+    const lai_v bonus = lai_load_n(x->bonus + i, n);
+    lai_v a = lai_load(x->state[0] + i), b = lai_load(x->state[1] + i);
+    lai_v p = lai_load(x->state[2] + i), old, now, sum, weights;
+    lai_two_weights(lai_add(lai_sub(k, p), bonus), &old, &now);
+    sum = lai_fma(old, a, lai_mul(now, v));
+    weights = lai_max(lai_set(1e-37f), lai_fma(old, b, now));
+    lai_store_n(x->out + t * x->out_step + i, lai_div(sum, weights), n);
+    lai_wkv_decay(w, &a, &b, &p);
+    lai_two_weights(lai_sub(k, p), &old, &now);
+    lai_store(x->state[0] + i, lai_fma(old, a, lai_mul(now, v)));
+    lai_store(x->state[1] + i, lai_fma(old, b, now));
+    lai_store(x->state[2] + i, lai_max(p, k));
+}
+
+LAI_INLINE void lai_hgrn(lai_scan *x, int64_t t, int64_t i) {
+    const int64_t n = x->channels - i;
+    const lai_v g = lai_load_n(x->log_decay.at + t * x->log_decay.step + i, n);
+    const lai_v v = lai_load_n(x->v.at + t * x->v.step + i, n);
+    lai_v s, e = lai_exp_parts(g, NULL, &s), on = lai_greater(g, lai_set(LAI_WEAK)), h;
+    const lai_v gate = lai_fma(s, e, lai_add(s, lai_keep(lai_set(-1.0f), on)));
+    h = lai_add(lai_decay(lai_load(x->state[0] + i), gate, on), v);
+    lai_store(x->state[0] + i, h);
+    lai_store_n(x->out + t * x->out_step + i, h, n);
+}
+
+static void lai_run_scan(int kind, lai_scan *x) {
+    int64_t t, i;
+    for (t = 0; t < x->tokens; ++t)
+        for (i = 0; i < x->channels; i += 16) {
+            if (kind == LA_SCAN_RWKV4)
+                lai_wkv(x, t, i);
+            else
+                lai_hgrn(x, t, i);
+        }
     LAI_LEAVE();
 }
 #endif
@@ -5898,6 +6240,17 @@ static void lai_run_attend(lai_attend *a) {
 #undef lai_attend_block
 #undef lai_attend_finish
 #undef lai_run_attend
+#undef lai_logistic16
+#undef lai_infini_mix
+#undef lai_infini_errors
+#undef lai_compress
+#undef lai_dense_rows
+#undef lai_pick
+#undef lai_two_weights
+#undef lai_wkv_decay
+#undef lai_wkv
+#undef lai_hgrn
+#undef lai_run_scan
 #undef LAI_NAME
 
 #endif /* LAI_PASS */
@@ -5945,25 +6298,34 @@ LA_DEF int la_isa_available(int isa) {
            ((isa == LA_ISA_AVX2 || isa == LA_ISA_AVX512) && lai_found(isa));
 }
 
-static void lai_run_head(int isa, const lai_head *head) {
+/* Calls lai_avx2_NAME ARGUMENTS, or that of another pass. */
 #if LAI_HAS_AVX2
-    if (isa == LA_ISA_AVX2) {
-        lai_avx2_run_form(head);
-        return;
+#define LAI_RUN_WIDE(isa, name, arguments)                                                         \
+    if ((isa) == LA_ISA_AVX2) {                                                                    \
+        lai_avx2_##name arguments;                                                                 \
+        break;                                                                                     \
+    }                                                                                              \
+    if ((isa) == LA_ISA_AVX512) {                                                                  \
+        lai_avx512_##name arguments;                                                               \
+        break;                                                                                     \
     }
-    if (isa == LA_ISA_AVX512) {
-        lai_avx512_run_form(head);
-        return;
+#elif LAI_HAS_NEON
+#define LAI_RUN_WIDE(isa, name, arguments)                                                         \
+    if ((isa) == LA_ISA_NEON) {                                                                    \
+        lai_neon_##name arguments;                                                                 \
+        break;                                                                                     \
     }
+#else
+#define LAI_RUN_WIDE(isa, name, arguments) (void)(isa);
 #endif
-#if LAI_HAS_NEON
-    if (isa == LA_ISA_NEON) {
-        lai_neon_run_form(head);
-        return;
-    }
-#endif
-    (void)isa;
-    lai_scalar_run_form(head);
+#define LAI_RUN(isa, name, arguments)                                                              \
+    do {                                                                                           \
+        LAI_RUN_WIDE(isa, name, arguments)                                                         \
+        lai_scalar_##name arguments;                                                               \
+    } while (0)
+
+static void lai_run_head(int isa, const lai_head *head) {
+    LAI_RUN(isa, run_form, (head));
 }
 
 static int64_t lai_map_head(const la_layer *layer, int64_t head, int64_t others) {
@@ -6061,17 +6423,23 @@ static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *cal
     h->work = (float *)(void *)((char *)call->workspace + (LAI_ALIGN - at % LAI_ALIGN) % LAI_ALIGN);
 }
 
+/* which of so many units are thread i's */
+static void lai_share(int64_t units, int64_t i, int64_t threads, int64_t *begin, int64_t *end) {
+    const int64_t share = units / threads, more = units % threads;
+    *begin = i * share + LAI_MIN(i, more);
+    *end = *begin + share + (i < more);
+}
+
 /* the units of this thread: (sequence, head, block of columns), in order */
 static void lai_run_units(const la_layer *layer, const la_call *call) {
     const int64_t blocks = lai_blocks(layer, call), panels = (layer->dim_v + 15) / 16;
-    const int64_t units = call->batch * layer->heads * blocks, threads = call->thread_count;
-    const int64_t share = units / threads, more = units % threads, i = call->thread_index;
-    const int64_t begin = i * share + LAI_MIN(i, more), end = begin + share + (i < more);
     const int isa = lai_choose_isa(call->isa);
     lai_head h;
-    int64_t unit;
+    int64_t unit, end;
     lai_fill_head(&h, layer, call);
-    for (unit = begin; unit < end; ++unit) {
+    lai_share(call->batch * layer->heads * blocks, call->thread_index, call->thread_count, &unit,
+              &end);
+    for (; unit < end; ++unit) {
         const int64_t head = blocks == 1 ? unit : unit / blocks, block = unit - head * blocks;
         lai_point_head(&h, layer, call, head / layer->heads, head % layer->heads);
         if (h.keys == 0 && !h.snapshots && h.state_in == h.state_out && !lai_has_maximum(layer) &&
@@ -6085,24 +6453,7 @@ static void lai_run_units(const la_layer *layer, const la_call *call) {
 
 #ifdef LA_EXTRAS
 static void lai_run_block(int isa, lai_attend *a) {
-#if LAI_HAS_AVX2
-    if (isa == LA_ISA_AVX2) {
-        lai_avx2_run_attend(a);
-        return;
-    }
-    if (isa == LA_ISA_AVX512) {
-        lai_avx512_run_attend(a);
-        return;
-    }
-#endif
-#if LAI_HAS_NEON
-    if (isa == LA_ISA_NEON) {
-        lai_neon_run_attend(a);
-        return;
-    }
-#endif
-    (void)isa;
-    lai_scalar_run_attend(a);
+    LAI_RUN(isa, run_attend, (a));
 }
 
 /* the tensors of one head of keys and its query heads, which are q_next apart */
@@ -6733,7 +7084,8 @@ LA_DEF la_status la_attention_check(const la_attention *layer, const la_attentio
     lai_check c = {LA_OK, NULL};
     lai_check_attention(&c, layer);
     if (c.status == LA_OK) lai_check_attention_call(&c, layer, call);
-    if (c.status == LA_OK) lai_check_attention_tensors(&c, layer, call);
+    if (c.status == LA_OK)
+        lai_check_attention_tensors(&c, layer, call, NULL, lai_attention_bytes(layer));
     if (field) *field = c.field;
     return c.status;
 }
@@ -6796,6 +7148,676 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens) {
 }
 #endif
 
+#ifdef LA_EXTRAS
+/* ---- extras: Infini-attention ---------------------------------------------------------------- */
+
+LA_DEF la_in la_matrix(const float *data, int64_t width) {
+    la_in x = la_bthd(data, 0, 1, width);
+    x.head_stride = 0;
+    return x;
+}
+
+/* rows of one head as a view; heads are `next` apart */
+static la_in lai_rows_view(lai_rows rows, int64_t next, int64_t width) {
+    la_in x = la_matrix(rows.at, width);
+    x.token_stride = rows.step;
+    x.head_stride = next;
+    return x;
+}
+
+LA_DEF la_status la_infini_init(la_infini *infini, int64_t heads, int64_t dim_k, int64_t dim_v,
+                                int64_t segment) {
+    la_status status;
+    if (!infini) return LA_E_NULL;
+    memset(infini, 0, sizeof *infini);
+    status = la_layer_init(&infini->memory, LA_ELU, heads, dim_k, dim_v);
+    if (status != LA_OK) return status;
+    if (segment < 1 || segment > LAI_MAX_COUNT) return LA_E_SIZE;
+    infini->struct_size = sizeof *infini;
+    infini->segment = segment;
+    infini->scale = (float)(1.0 / sqrt((double)dim_k));
+    return LA_OK;
+}
+
+static void lai_check_infini(lai_check *c, const la_infini *x, const la_call *call) {
+    const la_layer *m = x ? &x->memory : NULL;
+    if (lai_fail(c, !x, LA_E_NULL, "infini") ||
+        lai_fail(c, x->struct_size != sizeof *x, LA_E_STRUCT, "infini.struct_size"))
+        return;
+    lai_check_layer(c, m);
+    lai_fail(c, !LAI_HAS_CHUNKS, LA_E_UNSUPPORTED, "memory");
+    if (c->status == LA_OK)
+        lai_fail(c,
+                 m->feature != LA_FEATURE_ELU1 || m->write != LA_WRITE_ADD || !m->normalised ||
+                     m->bidirectional,
+                 LA_E_VARIANT, "memory");
+    lai_check_size(c, x->segment, 1, LAI_MAX_COUNT, "segment");
+    lai_check_choice(c, x->write, 2, LA_E_VARIANT, "write");
+    lai_check_choice(c, x->bidirectional, 2, LA_E_VALUE, "bidirectional");
+    lai_check_number(c, x->scale, 1, "scale");
+    if (c->status != LA_OK || lai_fail(c, !call, LA_E_NULL, "call") ||
+        lai_fail(c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
+        return;
+    lai_check_options(c, m, call);
+    lai_fail(c, call->form != LA_AUTO, LA_E_FORM, "form");
+    lai_fail(c, call->log_decay.data != NULL, LA_E_UNSUPPORTED, "log_decay");
+    lai_fail(c, call->skip.data != NULL, LA_E_UNSUPPORTED, "skip");
+    lai_fail(c, call->out_gate.data != NULL, LA_E_UNSUPPORTED, "out_gate");
+}
+
+/* What a unit works on. q, k, v, out and beta of `memory` stand at the segment's first token. */
+typedef struct lai_infini {
+    const la_infini *layer;
+    lai_head memory;
+    la_attention attention; /* within the segment */
+    la_attention_call local;
+    const float *from; /* the memory's state, and where it is after the segment */
+    float *to;
+    float *rows; /* [segment][query heads][dv] */
+} lai_infini;
+
+/* floats of the engine and of rows, and all bytes: 0 where that overflows */
+static size_t lai_infini_bytes(const la_infini *x, const la_call *call, int64_t *engine,
+                               int64_t *rows) {
+    const la_layer *m = &x->memory;
+    la_attention attention;
+    int64_t floats;
+    memset(&attention, 0, sizeof attention);
+    attention.dim_k = m->dim_k;
+    attention.dim_v = m->dim_v;
+    *engine = lai_form_floats(m, call, LA_CHUNKWISE);
+    *rows = lai_muladd(LAI_MIN(x->segment, call->tokens), lai_queries(m) * m->dim_v, 0);
+    floats = lai_muladd(1, lai_head_floats(m), lai_muladd(1, *rows, *engine));
+    if (floats < 0 || floats > PTRDIFF_MAX / 8) return 0;
+    return (size_t)floats * sizeof(float) + lai_attention_bytes(&attention) + LAI_ALIGN;
+}
+
+LA_DEF size_t la_infini_workspace_size(const la_infini *infini, const la_call *call) {
+    lai_check c = {LA_OK, NULL};
+    int64_t engine, rows;
+    lai_check_infini(&c, infini, call);
+    return c.status == LA_OK ? lai_infini_bytes(infini, call, &engine, &rows) : 0;
+}
+
+LA_DEF la_status la_infini_check(const la_infini *infini, const la_call *call, const char **field) {
+    lai_check c = {LA_OK, NULL};
+    lai_range in[LAI_INPUTS], out[LAI_OUTPUTS];
+    int64_t engine, rows;
+    lai_check_infini(&c, infini, call);
+    if (c.status == LA_OK) lai_check_sequences(&c, &infini->memory, call);
+    if (c.status == LA_OK) lai_check_tensors(&c, &infini->memory, call, in, out);
+    if (c.status == LA_OK) lai_fail(&c, !call->beta.data, LA_E_NULL, "beta");
+    if (c.status == LA_OK)
+        lai_check_room(&c, call, lai_infini_bytes(infini, call, &engine, &rows), 1, in, out);
+    if (field) *field = c.field;
+    return c.status;
+}
+
+/* n rows of out, of each of so many query heads: what the state at x->from says of q */
+static void lai_infini_read(const lai_infini *x, lai_rows q, int64_t queries, int64_t n, float *out,
+                            int64_t out_step) {
+    lai_head h = x->memory;
+    h.q = q;
+    h.queries = queries;
+    h.out = out;
+    h.out_step = out_step;
+    h.tokens = n;
+    h.keys = 0;
+    h.state_in = x->from;
+    h.state_out = NULL;
+    lai_run_head(x->local.isa, &h);
+}
+
+/* the state at x->to: n keys and values more */
+static void lai_infini_write(const lai_infini *x, lai_rows v, int64_t n) {
+    lai_head h = x->memory;
+    h.beta.at = &lai_no_beta;
+    h.beta.step = 0;
+    h.beta_wide = 0;
+    h.v = v;
+    h.tokens = 0;
+    h.keys = n;
+    h.state_in = x->from;
+    h.state_out = x->to;
+    lai_run_head(x->local.isa, &h);
+}
+
+static void lai_infini_segment(lai_infini *x, int64_t n) {
+    const lai_head *h = &x->memory;
+    const int isa = x->local.isa;
+    lai_rows v = h->v;
+    x->local.tokens = x->local.keys = n;
+    x->local.q = lai_rows_view(h->q, h->q_next, h->dim_k);
+    x->local.k = lai_rows_view(h->k, 0, h->dim_k);
+    x->local.v = lai_rows_view(v, 0, h->dim_v);
+    lai_run_attention(&x->attention, &x->local);
+    lai_infini_read(x, h->q, h->queries, n, h->out, h->out_step);
+    LAI_RUN(isa, infini_mix, (h, n, x->rows));
+    if (x->layer->write == LA_WRITE_DELTA) {
+        lai_infini_read(x, h->k, 1, n, x->rows, h->dim_v);
+        LAI_RUN(isa, infini_errors, (h, n, x->rows));
+        v.at = x->rows;
+        v.step = h->dim_v;
+    }
+    lai_infini_write(x, v, n);
+    x->from = x->to;
+}
+
+/* one head of one sequence; with no tokens the state is handed through */
+static void lai_infini_head(lai_infini *x) {
+    lai_head *h = &x->memory;
+    const int64_t tokens = h->tokens;
+    int64_t t = 0, n;
+    do {
+        n = LAI_MIN(tokens - t, x->layer->segment);
+        lai_infini_segment(x, n);
+        h->q.at += n * h->q.step;
+        h->k.at += n * h->k.step;
+        h->v.at += n * h->v.step;
+        h->beta.at += n * h->beta.step;
+        if (h->out) h->out += n * h->out_step;
+        t += n;
+    } while (t < tokens);
+}
+
+LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call) {
+    const la_status status = la_infini_check(infini, call, NULL);
+    const la_layer *m = status == LA_OK ? &infini->memory : NULL;
+    int64_t unit, end, engine, rows;
+    lai_infini x;
+    if (status != LA_OK) return status;
+    lai_fill_head(&x.memory, m, call);
+    x.memory.bidirectional = 1;
+    x.memory.first = 0;
+    x.memory.columns = m->dim_v;
+    lai_infini_bytes(infini, call, &engine, &rows);
+    x.layer = infini;
+    x.rows = x.memory.work + engine;
+    la_attention_init(&x.attention, LA_SOFTMAX, x.memory.queries, m->dim_k, m->dim_v);
+    x.attention.kv_heads = 1;
+    x.attention.bidirectional = infini->bidirectional;
+    x.attention.scale = infini->scale;
+    la_attention_call_init(&x.local, &x.attention, 1, 0);
+    x.local.isa = lai_choose_isa(call->isa);
+    x.local.workspace = x.rows + rows + lai_head_floats(m);
+    x.local.out = la_bthd_out(x.rows, 0, x.memory.queries, m->dim_v);
+    lai_share(call->batch * m->heads, call->thread_index, call->thread_count, &unit, &end);
+    for (; unit < end; ++unit) {
+        lai_point_head(&x.memory, m, call, unit / m->heads, unit % m->heads);
+        x.from = x.memory.state_in;
+        x.to = x.memory.state_out ? x.memory.state_out : x.rows + rows;
+        lai_infini_head(&x);
+    }
+    return LA_OK;
+}
+
+/* ---- extras: Linformer ----------------------------------------------------------------------- */
+
+LA_DEF la_status la_linformer_init(la_linformer *linformer, int64_t heads, int64_t dim_k,
+                                   int64_t dim_v, int64_t length, int64_t rank) {
+    la_status status;
+    if (!linformer) return LA_E_NULL;
+    memset(linformer, 0, sizeof *linformer);
+    status = la_attention_init(&linformer->attention, LA_SOFTMAX, heads, dim_k, dim_v);
+    if (status == LA_OK && (length < 1 || length > LAI_MAX_COUNT || rank < 1 || rank > LAI_MAX_DIM))
+        status = LA_E_SIZE;
+    linformer->attention.bidirectional = 1;
+    linformer->length = length;
+    linformer->rank = rank;
+    if (status == LA_OK) linformer->struct_size = sizeof *linformer;
+    return status;
+}
+
+/* what the layers that are built on attention leave out of its calls */
+static void lai_check_plain_call(lai_check *c, const la_attention *layer,
+                                 const la_attention_call *call) {
+    lai_check_attention_call(c, layer, call);
+    if (c->status != LA_OK) return;
+    lai_fail(c, call->logits.data != NULL, LA_E_UNSUPPORTED, "logits");
+    lai_fail(c, call->positions != NULL, LA_E_UNSUPPORTED, "positions");
+}
+
+static void lai_check_linformer(lai_check *c, const la_linformer *x,
+                                const la_attention_call *call) {
+    if (lai_fail(c, !x, LA_E_NULL, "linformer") ||
+        lai_fail(c, x->struct_size != sizeof *x, LA_E_STRUCT, "linformer.struct_size"))
+        return;
+    lai_check_attention(c, &x->attention);
+    if (c->status != LA_OK) return;
+    lai_fail(c, !x->attention.bidirectional, LA_E_DIRECTION, "bidirectional");
+    lai_fail(c, x->attention.kind != LA_SOFTMAX, LA_E_VARIANT, "kind");
+    lai_fail(c, x->attention.window != 0, LA_E_UNSUPPORTED, "window");
+    lai_check_size(c, x->attention.dim_k, 1, LAI_MAX_DIM, "dim_k");
+    lai_check_size(c, x->length, 1, LAI_MAX_COUNT, "length");
+    lai_check_size(c, x->rank, 1, LAI_MAX_DIM, "rank");
+    lai_check_plain_call(c, &x->attention, call);
+    if (c->status == LA_OK) lai_check_size(c, call->keys, 0, x->length, "keys");
+}
+
+/* E^T k and F^T v, room to make them, and the attention's own */
+static size_t lai_linformer_bytes(const la_linformer *x) {
+    const la_attention *a = &x->attention;
+    const int64_t floats =
+        lai_muladd(x->rank, LAI_ROUND16(a->dim_k) + LAI_ROUND16(a->dim_v), 65 * 16);
+    if (floats > PTRDIFF_MAX / 8) return 0;
+    return (size_t)floats * sizeof(float) + lai_attention_bytes(a) + LAI_ALIGN;
+}
+
+LA_DEF size_t la_linformer_workspace_size(const la_linformer *linformer,
+                                          const la_attention_call *call) {
+    lai_check c = {LA_OK, NULL};
+    lai_check_linformer(&c, linformer, call);
+    return c.status == LA_OK ? lai_linformer_bytes(linformer) : 0;
+}
+
+LA_DEF la_status la_linformer_check(const la_linformer *linformer, const la_attention_call *call,
+                                    const char **field) {
+    static const lai_names E = {"E", "E.width", "E.type"}, F = {"F", "F.width", "F.type"};
+    const la_linformer *x = linformer;
+    lai_check c = {LA_OK, NULL};
+    lai_range more[LAI_MORE];
+    memset(more, 0, sizeof more);
+    lai_check_linformer(&c, x, call);
+    if (c.status == LA_OK)
+        more[0] =
+            lai_check_in(&c, &x->E, 1, call->keys, x->attention.kv_heads, x->rank, x->rank, E);
+    if (c.status == LA_OK && x->F.data)
+        more[1] =
+            lai_check_in(&c, &x->F, 1, call->keys, x->attention.kv_heads, x->rank, x->rank, F);
+    if (c.status == LA_OK)
+        lai_check_attention_tensors(&c, &x->attention, call, more, lai_linformer_bytes(x));
+    if (field) *field = c.field;
+    return c.status;
+}
+
+static float *lai_aligned(void *p) {
+    return (float *)(void *)((char *)p + (LAI_ALIGN - (uintptr_t)p % LAI_ALIGN) % LAI_ALIGN);
+}
+
+static la_out lai_out_at(la_out x, int64_t b, int64_t head) {
+    if (x.data) x.data += b * x.batch_stride + head * x.head_stride;
+    return x;
+}
+
+/* the call of one query head of one sequence, which has tokens */
+static void lai_one_head(la_attention *one, la_attention_call *part, const la_attention *layer,
+                         const la_attention_call *call, int64_t b, int64_t head) {
+    const int64_t group = layer->q_heads / layer->kv_heads;
+    const int64_t kv = layer->head_map == LA_TILED ? head % layer->kv_heads : head / group;
+    *one = *layer;
+    *part = *call;
+    one->q_heads = one->kv_heads = 1;
+    part->isa = lai_choose_isa(call->isa);
+    part->thread_index = 0;
+    part->thread_count = part->batch = 1;
+    part->tokens = call->lengths ? call->lengths[b] : call->tokens;
+    part->keys = lai_attention_keys(layer, call, b);
+    part->lengths = part->key_lengths = NULL;
+    if (layer->dim_k) part->q.data += b * call->q.batch_stride + head * call->q.head_stride;
+    if (part->keys > 0) part->v.data += b * call->v.batch_stride + kv * call->v.head_stride;
+    part->out = lai_out_at(call->out, b, head);
+    part->lse = lai_out_at(call->lse, b, head);
+}
+
+/* one head of keys and values of one sequence, and the query heads that read it */
+static void lai_linformer_head(const la_linformer *x, const la_attention_call *call, int64_t b,
+                               int64_t head) {
+    const la_attention *l = &x->attention;
+    const la_in *F = x->F.data ? &x->F : &x->E;
+    const int64_t dk = LAI_ROUND16(l->dim_k), dv = LAI_ROUND16(l->dim_v);
+    const int64_t group = l->q_heads / l->kv_heads, S = lai_attention_keys(l, call, b);
+    const int isa = lai_choose_isa(call->isa), tiled = l->head_map == LA_TILED;
+    float *k = lai_aligned(call->workspace), *v = k + x->rank * dk, *room = v + x->rank * dv;
+    la_attention one;
+    la_attention_call part;
+    int64_t i;
+    if ((call->lengths ? call->lengths[b] : call->tokens) == 0) return;
+    LAI_RUN(isa, compress,
+            (lai_rows_at(&x->E, S, 0, 0, head, NULL), x->rank,
+             lai_rows_at(&call->k, S, b, 0, head, NULL), S, l->dim_k, k, room));
+    LAI_RUN(isa, compress,
+            (lai_rows_at(F, S, 0, 0, head, NULL), x->rank,
+             lai_rows_at(&call->v, S, b, 0, head, NULL), S, l->dim_v, v, room));
+    for (i = 0; i < group; ++i) {
+        lai_one_head(&one, &part, l, call, b, tiled ? head + i * l->kv_heads : head * group + i);
+        part.keys = x->rank;
+        part.k = la_matrix(k, dk);
+        part.k.width = l->dim_k;
+        part.v = la_matrix(v, dv);
+        part.v.width = l->dim_v;
+        part.workspace = room + 65 * 16;
+        lai_run_attention(&one, &part);
+    }
+}
+
+LA_DEF la_status la_linformer_forward(const la_linformer *linformer,
+                                      const la_attention_call *call) {
+    const la_status status = la_linformer_check(linformer, call, NULL);
+    int64_t unit, end, heads;
+    if (status != LA_OK) return status;
+    heads = linformer->attention.kv_heads;
+    lai_share(call->batch * heads, call->thread_index, call->thread_count, &unit, &end);
+    for (; unit < end; ++unit) lai_linformer_head(linformer, call, unit / heads, unit % heads);
+    return LA_OK;
+}
+
+/* ---- extras: Synthesizer --------------------------------------------------------------------- */
+
+static int lai_has_input(int kind) { /* do its logits depend on x? */
+    return kind == LA_DENSE || kind == LA_FACTORISED_DENSE;
+}
+
+static void lai_check_synthesizer_sizes(lai_check *c, const la_synthesizer *x) {
+    const int64_t least = lai_has_input(x->kind), factors = x->kind != LA_RANDOM;
+    const int64_t wide = x->kind == LA_FACTORISED_DENSE;
+    lai_check_choice(c, x->kind, 4, LA_E_VARIANT, "kind");
+    lai_check_attention(c, &x->attention);
+    lai_check_size(c, x->attention.dim_k, least, least ? LAI_MAX_DIM : 0, "dim_k");
+    lai_fail(c, x->attention.kv_heads != x->attention.q_heads, LA_E_HEADS, "kv_heads");
+    lai_check_size(c, x->length, 1, LAI_MAX_DIM, "length");
+    lai_check_size(c, x->rank1, factors, factors ? LAI_MAX_DIM : 0, "rank1");
+    lai_check_size(c, x->rank2, wide, wide ? LAI_MAX_DIM : 0, "rank2");
+}
+
+LA_DEF la_status la_synthesizer_init(la_synthesizer *synthesizer, int kind, int64_t heads,
+                                     int64_t dim_x, int64_t dim_v, int64_t length, int64_t rank1,
+                                     int64_t rank2) {
+    la_synthesizer *x = synthesizer;
+    lai_check c = {LA_OK, NULL};
+    if (!x) return LA_E_NULL;
+    memset(x, 0, sizeof *x);
+    c.status = la_attention_init(&x->attention, LA_SOFTMAX, heads, dim_x, dim_v);
+    x->attention.bidirectional = 1;
+    x->attention.scale = 1.0f;
+    x->kind = kind;
+    x->length = length;
+    x->rank1 = rank1;
+    x->rank2 = rank2;
+    if (c.status == LA_OK) lai_check_synthesizer_sizes(&c, x);
+    if (c.status == LA_OK) x->struct_size = sizeof *x;
+    return c.status;
+}
+
+static void lai_check_synthesizer(lai_check *c, const la_synthesizer *x,
+                                  const la_attention_call *call) {
+    if (lai_fail(c, !x, LA_E_NULL, "synthesizer") ||
+        lai_fail(c, x->struct_size != sizeof *x, LA_E_STRUCT, "synthesizer.struct_size"))
+        return;
+    lai_check_synthesizer_sizes(c, x);
+    if (c->status != LA_OK) return;
+    lai_check_plain_call(c, &x->attention, call);
+    if (c->status != LA_OK) return;
+    lai_fail(c, call->key_lengths != NULL, LA_E_UNSUPPORTED, "key_lengths");
+    lai_check_size(c, call->keys, call->tokens, x->length, "keys");
+}
+
+/* a block of what is made of x, and the attention's own; the attention of dense kinds has rank1
+ * channels */
+static size_t lai_synthesizer_bytes(const la_synthesizer *x, const la_attention_call *call) {
+    const int64_t keys = x->kind == LA_FACTORISED_DENSE ? call->keys + x->rank2 : 0;
+    la_attention a = x->attention;
+    a.dim_k = x->kind != LA_RANDOM ? x->rank1 : 0;
+    return (size_t)(LAI_BLOCK_ROWS * (a.dim_k + keys)) * sizeof(float) + lai_attention_bytes(&a) +
+           LAI_ALIGN;
+}
+
+/* what logits are made of, as ranges */
+static void lai_check_weights(lai_check *c, const la_synthesizer *x, const la_attention_call *call,
+                              lai_range more[LAI_MORE]) {
+    static const lai_names w1 = {"w1", "w1.width", "w1.type"}, w2 = {"w2", "w2.width", "w2.type"},
+                           b1 = {"b1", "b1.width", "b1.type"}, b2 = {"b2", "b2.width", "b2.type"},
+                           q = {"q", "q.width", "q.type"};
+    const int64_t H = x->attention.q_heads, L = x->length, dx = x->attention.dim_k;
+    const int64_t r1 = x->rank1, r2 = x->kind == LA_FACTORISED_DENSE ? x->rank2 : L;
+    const int input = lai_has_input(x->kind);
+    const int64_t width1 = input ? dx : x->kind == LA_RANDOM ? L : r1;
+    const int64_t width2 = x->kind == LA_FACTORISED_DENSE ? dx : r1;
+    more[0] = lai_check_in(c, &x->w1, 1, input ? r1 : L, H, width1, width1, w1);
+    if (x->kind != LA_RANDOM) more[1] = lai_check_in(c, &x->w2, 1, r2, H, width2, width2, w2);
+    if (!input) return;
+    if (x->b1.data) more[2] = lai_check_in(c, &x->b1, 1, 1, H, r1, r1, b1);
+    if (x->b2.data) more[3] = lai_check_in(c, &x->b2, 1, 1, H, r2, r2, b2);
+    more[4] = lai_check_in(c, &call->q, call->batch, call->tokens, H, dx, dx, q);
+}
+
+LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *synthesizer,
+                                            const la_attention_call *call) {
+    lai_check c = {LA_OK, NULL};
+    lai_check_synthesizer(&c, synthesizer, call);
+    return c.status == LA_OK ? lai_synthesizer_bytes(synthesizer, call) : 0;
+}
+
+LA_DEF la_status la_synthesizer_check(const la_synthesizer *synthesizer,
+                                      const la_attention_call *call, const char **field) {
+    lai_check c = {LA_OK, NULL};
+    lai_range more[LAI_MORE];
+    memset(more, 0, sizeof more);
+    lai_check_synthesizer(&c, synthesizer, call);
+    if (c.status == LA_OK) lai_check_weights(&c, synthesizer, call, more);
+    if (c.status == LA_OK) {
+        la_attention a = synthesizer->attention;
+        a.dim_k = 0; /* x is among the weights */
+        lai_check_attention_tensors(&c, &a, call, more, lai_synthesizer_bytes(synthesizer, call));
+    }
+    if (field) *field = c.field;
+    return c.status;
+}
+
+/* bias of one head, or null */
+static const float *lai_bias_of(const la_in *b, int64_t head) {
+    return b->data ? b->data + head * b->head_stride : NULL;
+}
+
+/* logits that are products of what two layers make of the rows: room [96][a], [96][b], [96][S] */
+static void lai_multiply_factors(const la_synthesizer *x, int64_t head, lai_rows rows,
+                                 la_attention_call *part, float *room) {
+    const lai_rows w2 = lai_rows_at(&x->w2, 1, 0, 0, head, NULL);
+    const int64_t a = x->rank1, b = x->rank2, S = part->keys;
+    float *second = room + LAI_BLOCK_ROWS * a, *logits = second + LAI_BLOCK_ROWS * b;
+    int64_t t, s, i, j; /* i = s mod a, j = s mod b */
+    LAI_RUN(part->isa, dense_rows,
+            (w2, lai_bias_of(&x->b2, head), b, rows, part->tokens, x->attention.dim_k, 0, second));
+    for (t = 0; t < part->tokens; ++t)
+        for (s = i = j = 0; s < S; ++s) {
+            logits[t * S + s] = room[t * a + i] * second[t * b + j];
+            if (++i == a) i = 0;
+            if (++j == b) j = 0;
+        }
+    part->logits = la_matrix(logits, S);
+}
+
+/* The queries and keys, or the logits, of a block: rows are those of x, the first being token
+ * `position` of the layer's length. */
+static void lai_synthesize(const la_synthesizer *x, int64_t head, lai_rows rows, int64_t position,
+                           la_attention *one, la_attention_call *part, float *room) {
+    const lai_rows w1 = lai_rows_at(&x->w1, 1, 0, 0, head, NULL);
+    const lai_rows w2 = lai_rows_at(&x->w2, 1, 0, 0, head, NULL);
+    const int multiplied = x->kind == LA_DENSE || x->kind == LA_FACTORISED_RANDOM;
+    one->dim_k = multiplied ? x->rank1 : 0;
+    one->scale = 1.0f;
+    part->q = lai_rows_view(w1, 0, x->rank1);
+    part->k = lai_rows_view(w2, 0, x->rank1);
+    if (!lai_has_input(x->kind)) part->q.data += position * w1.step;
+    if (lai_has_input(x->kind)) {
+        LAI_RUN(part->isa, dense_rows,
+                (w1, lai_bias_of(&x->b1, head), x->rank1, rows, part->tokens, x->attention.dim_k,
+                 x->kind == LA_DENSE, room));
+        part->q = la_matrix(room, x->rank1);
+    }
+    if (x->kind == LA_DENSE) { /* the same for each token */
+        part->logits = la_matrix(lai_bias_of(&x->b2, head), part->keys);
+        part->logits.token_stride = 0;
+    }
+    if (x->kind == LA_RANDOM) {
+        part->logits = part->q;
+        part->logits.width = part->keys;
+    }
+    if (x->kind == LA_FACTORISED_DENSE) lai_multiply_factors(x, head, rows, part, room);
+}
+
+static void lai_synthesizer_head(const la_synthesizer *x, const la_attention_call *call, int64_t b,
+                                 int64_t head) {
+    const int64_t tokens = call->lengths ? call->lengths[b] : call->tokens;
+    const int64_t wide = x->kind == LA_FACTORISED_DENSE ? x->rank2 + call->keys : 0;
+    float *room = lai_aligned(call->workspace);
+    int64_t t, position;
+    for (t = 0; t < tokens; t += LAI_BLOCK_ROWS) {
+        la_attention one;
+        la_attention_call part;
+        lai_rows rows;
+        lai_one_head(&one, &part, &x->attention, call, b, head);
+        rows = lai_rows_at(&call->q, lai_has_input(x->kind), b, t, head, NULL);
+        part.keys = call->keys - (call->tokens - tokens); /* padding is missing from both */
+        position = part.keys - tokens + t;
+        part.positions = &position;
+        part.tokens = LAI_MIN(tokens - t, LAI_BLOCK_ROWS);
+        part.out.data += t * part.out.token_stride;
+        if (part.lse.data) part.lse.data += t * part.lse.token_stride;
+        part.workspace = room + LAI_BLOCK_ROWS * (x->rank1 + wide);
+        lai_synthesize(x, head, rows, position, &one, &part, room);
+        lai_run_attention(&one, &part);
+    }
+}
+
+LA_DEF la_status la_synthesizer_forward(const la_synthesizer *synthesizer,
+                                        const la_attention_call *call) {
+    const la_status status = la_synthesizer_check(synthesizer, call, NULL);
+    int64_t unit, end, heads;
+    if (status != LA_OK) return status;
+    heads = synthesizer->attention.q_heads;
+    lai_share(call->batch * heads, call->thread_index, call->thread_count, &unit, &end);
+    for (; unit < end; ++unit) lai_synthesizer_head(synthesizer, call, unit / heads, unit % heads);
+    return LA_OK;
+}
+
+/* ---- extras: element-wise recurrences -------------------------------------------------------- */
+
+static int64_t lai_scan_floats(const la_scan *x) { /* of one sequence's state */
+    return x->kind == LA_SCAN_RWKV4 ? 3 * x->channels : x->channels;
+}
+
+static void lai_check_scan_options(lai_check *c, const la_scan *x) {
+    int64_t b;
+    lai_check_choice(c, x->kind, 2, LA_E_VARIANT, "kind");
+    lai_fail(c, x->isa != LA_ISA_AUTO && !la_isa_available(x->isa), LA_E_ISA, "isa");
+    lai_fail(c, x->thread_count < 1, LA_E_THREADS, "thread_count");
+    lai_fail(c, x->thread_index < 0 || x->thread_index >= x->thread_count, LA_E_THREADS,
+             "thread_index");
+    lai_check_size(c, x->batch, 1, LAI_MAX_COUNT, "batch");
+    lai_check_size(c, x->tokens, 0, LAI_MAX_COUNT, "tokens");
+    lai_check_size(c, x->channels, 1, LAI_MAX_DIM, "channels");
+    for (b = 0; x->lengths && c->status == LA_OK && b < x->batch; ++b)
+        lai_check_size(c, x->lengths[b], 0, x->tokens, "lengths");
+}
+
+LA_DEF la_status la_scan_init(la_scan *scan, int kind, int64_t batch, int64_t tokens,
+                              int64_t channels) {
+    lai_check c = {LA_OK, NULL};
+    if (!scan) return LA_E_NULL;
+    memset(scan, 0, sizeof *scan);
+    scan->kind = kind;
+    scan->batch = batch;
+    scan->tokens = tokens;
+    scan->channels = channels;
+    scan->thread_count = 1;
+    lai_check_scan_options(&c, scan);
+    if (c.status == LA_OK) scan->struct_size = sizeof *scan;
+    return c.status;
+}
+
+static void lai_check_scan_tensors(lai_check *c, const la_scan *x) {
+    static const lai_names names[4] = {{"k", "k.width", "k.type"},
+                                       {"v", "v.width", "v.type"},
+                                       {"log_decay", "log_decay.width", "log_decay.type"},
+                                       {"out", "out.width", "out.type"}};
+    const int64_t B = x->batch, T = x->tokens, C = x->channels;
+    const int64_t one[3] = {1, 1, 1}, states[3] = {B, 1, 1};
+    int64_t strides[3] = {0, 0, 0};
+    lai_range in[6], out[2];
+    int i, j;
+    memset(in, 0, sizeof in);
+    memset(out, 0, sizeof out);
+    if (x->kind == LA_SCAN_RWKV4) {
+        in[0] = lai_check_in(c, &x->k, B, T, 1, C, C, names[0]);
+        in[3] = lai_span(c, x->bonus, one, strides, C, "bonus");
+    }
+    in[1] = lai_check_in(c, &x->v, B, T, 1, C, C, names[1]);
+    in[2] = lai_check_in(c, &x->log_decay, B, T, 1, C, C, names[2]);
+    strides[0] = lai_scan_floats(x);
+    if (x->state_in) in[4] = lai_span(c, x->state_in, states, strides, strides[0], "state_in");
+    in[5] = lai_list(x->lengths, B);
+    out[0] = lai_check_out(c, &x->out, B, T, 1, C, names[3]);
+    if (x->state_out) out[1] = lai_span(c, x->state_out, states, strides, strides[0], "state_out");
+    for (i = 0; i < 2; ++i)
+        for (j = 0; j < 6; ++j)
+            if (!(i == 1 && j == 4 && x->state_in == x->state_out))
+                lai_fail(c, lai_overlap(out[i], in[j]), LA_E_OVERLAP, i ? "state_out" : "out");
+    lai_fail(c, lai_overlap(out[0], out[1]), LA_E_OVERLAP, "state_out");
+}
+
+LA_DEF la_status la_scan_check(const la_scan *scan, const char **field) {
+    lai_check c = {LA_OK, NULL};
+    if (!lai_fail(&c, !scan, LA_E_NULL, "scan") &&
+        !lai_fail(&c, scan->struct_size != sizeof *scan, LA_E_STRUCT, "scan.struct_size"))
+        lai_check_scan_options(&c, scan);
+    if (c.status == LA_OK) lai_check_scan_tensors(&c, scan);
+    if (field) *field = c.field;
+    return c.status;
+}
+
+/* the state of a block of channels, from `first` on */
+static void lai_scan_load(lai_scan *s, const la_scan *x, int64_t b, int64_t first) {
+    const float *from = x->state_in ? x->state_in + b * lai_scan_floats(x) + first : NULL;
+    int64_t i, j;
+    memset(s->state, 0, sizeof s->state);
+    for (j = 0; from && j < lai_scan_floats(x) / x->channels; ++j)
+        memcpy(s->state[j], from + j * x->channels, (size_t)s->channels * sizeof *from);
+    for (i = 0; i < LAI_SCAN; ++i) /* no weights have no maximum, whatever is stored */
+        if (x->kind == LA_SCAN_RWKV4 && s->state[1][i] == 0.0f) s->state[2][i] = LAI_LOWEST;
+}
+
+static void lai_scan_store(const lai_scan *s, const la_scan *x, int64_t b, int64_t first) {
+    int64_t j;
+    for (j = 0; x->state_out && j < lai_scan_floats(x) / x->channels; ++j)
+        memcpy(x->state_out + b * lai_scan_floats(x) + j * x->channels + first, s->state[j],
+               (size_t)s->channels * sizeof(float));
+}
+
+static lai_rows lai_channels_at(const la_in *x, int64_t tokens, int64_t b, int64_t first) {
+    lai_rows rows = lai_rows_at(x, tokens, b, 0, 0, &lai_no_gate);
+    if (tokens > 0) rows.at += first;
+    return rows;
+}
+
+static void lai_scan_block(const la_scan *x, int isa, int64_t b, int64_t first) {
+    const int64_t tokens = x->lengths ? x->lengths[b] : x->tokens;
+    const int wkv = x->kind == LA_SCAN_RWKV4;
+    lai_scan s;
+    s.tokens = tokens;
+    s.channels = LAI_MIN(x->channels - first, LAI_SCAN);
+    s.k = lai_channels_at(&x->k, wkv ? tokens : 0, b, first);
+    s.v = lai_channels_at(&x->v, tokens, b, first);
+    s.log_decay = lai_channels_at(&x->log_decay, tokens, b, first);
+    s.bonus = wkv ? x->bonus + first : NULL;
+    s.out = tokens > 0 ? x->out.data + b * x->out.batch_stride + first : NULL;
+    s.out_step = x->out.token_stride;
+    lai_scan_load(&s, x, b, first);
+    LAI_RUN(isa, run_scan, (x->kind, &s));
+    lai_scan_store(&s, x, b, first);
+}
+
+LA_DEF la_status la_scan_forward(const la_scan *scan) {
+    const la_status status = la_scan_check(scan, NULL);
+    int64_t blocks, unit, end;
+    if (status != LA_OK) return status;
+    blocks = (scan->channels + LAI_SCAN - 1) / LAI_SCAN;
+    lai_share(scan->batch * blocks, scan->thread_index, scan->thread_count, &unit, &end);
+    for (; unit < end; ++unit)
+        lai_scan_block(scan, lai_choose_isa(scan->isa), unit / blocks, unit % blocks * LAI_SCAN);
+    return LA_OK;
+}
+#endif
+
 #endif /* LAI_IN_PLACE */
 
 /* ================================================================================================
@@ -6803,6 +7825,8 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens) {
  *
  *   1706.03762  Vaswani, Shazeer, Parmar et al. (2017), Attention Is All You Need
  *   1805.02867  Milakov, Gimelshein (2018), Online normalizer calculation for softmax
+ *   2005.00743  Tay, Bahri, Metzler, Juan, Zhao, Zheng (2020), Synthesizer
+ *   2006.04768  Wang, Li, Khabsa, Fang, Ma (2020), Linformer
  *   2006.16236  Katharopoulos, Vyas, Pappas, Fleuret (2020), Transformers are RNNs
  *   2009.14794  Choromanski, Likhosherstov et al. (2020), Rethinking Attention with Performers
  *   2102.11174  Schlag, Irie, Schmidhuber (2021), Linear Transformers Are Secretly Fast Weight
@@ -6810,14 +7834,17 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens) {
  *   2103.02143  Peng, Pappas, Yogatama et al. (2021), Random Feature Attention
  *   2202.08791  Qin, Sun, Deng et al. (2022), cosFormer: Rethinking Softmax in Attention
  *   2205.14135  Dao, Fu, Ermon, Rudra, Re (2022), FlashAttention
+ *   2305.13048  Peng, Alcaide, Anthony et al. (2023), RWKV
  *   2307.08621  Sun, Dong, Huang et al. (2023), Retentive Network
  *   2309.17453  Xiao, Tian, Chen, Han, Lewis (2023), Efficient Streaming Language Models with
  *               Attention Sinks
+ *   2311.04823  Qin, Yang, Zhong (2023), Hierarchically Gated Recurrent Neural Network
  *   2312.06635  Yang, Wang, Shen, Panda, Kim (2023), Gated Linear Attention Transformers
  *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
  *   2402.04347  Zhang, Bhatia, Kumbong, Re (2024), The Hedgehog and the Porcupine
  *   2402.18668  Arora, Eyuboglu, Zhang et al. (2024), Simple Linear Attention Language Models
  *               Balance the Recall-Throughput Tradeoff
+ *   2404.07143  Munkhdalai, Faruqui, Gopal (2024), Leave No Context Behind
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
  *               Delta Rule

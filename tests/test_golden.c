@@ -1,15 +1,10 @@
 /* The outputs of published reference implementations, in tests/golden. A case is one row below;
-   which arrays it has decides how the call is set up. Other folder: -DTEST_GOLDEN='"..."'. */
+   which arrays it has decides how the call is set up. */
 #define LA_EXTRAS
-#include "npy.h"
+#include "golden.h"
 #include "oracle.h"
-#include "test.h"
 
 #include <math.h>
-
-#ifndef TEST_GOLDEN
-#define TEST_GOLDEN "tests/golden"
-#endif
 
 static const struct Golden {
     const char *name;
@@ -65,63 +60,7 @@ static const struct Golden {
 
 enum { CASES = sizeof cases / sizeof cases[0] };
 
-/* ---------------------------------------------------------------- files */
-
-/* The value of a key in case.txt; 0 if there is no such key. */
-static int case_value(const char *name, const char *key, char *value, size_t size) {
-    char path[256], line[1024];
-    size_t length = strlen(key);
-    int found = 0;
-    FILE *file;
-    snprintf(path, sizeof path, "%s/%s/case.txt", TEST_GOLDEN, name);
-    file = fopen(path, "r");
-    if (!CHECK(file != NULL, "%s", path)) {
-        return 0;
-    }
-    while (!found && fgets(line, sizeof line, file) != NULL) {
-        if (strncmp(line, key, length) == 0 && line[length] == '=') {
-            snprintf(value, size, "%s", line + length + 1);
-            value[strcspn(value, "\r\n")] = '\0';
-            found = 1;
-        }
-    }
-    fclose(file);
-    return found;
-}
-
-static double case_number(const char *name, const char *key, double otherwise) {
-    char value[64];
-    return case_value(name, key, value, sizeof value) ? strtod(value, NULL) : otherwise;
-}
-
-static int case_says(const char *name, const char *key, const char *want) {
-    char value[64];
-    return case_value(name, key, value, sizeof value) && strcmp(value, want) == 0;
-}
-
-/* Arrays that the case does not list are empty. */
-static int read_array(const char *name, const char *kind, const char *array, npy_array *data) {
-    char path[256], text[64], key[64];
-    const char *error;
-    memset(data, 0, sizeof *data);
-    snprintf(key, sizeof key, "%s.%s", kind, array);
-    if (!case_value(name, key, text, sizeof text)) {
-        return 0;
-    }
-    snprintf(path, sizeof path, "%s/%s/%s.npy", TEST_GOLDEN, name, array);
-    error = npy_read(path, data);
-    return CHECK(error == NULL, "%s: %s", path, error);
-}
-
 /* ---------------------------------------------------------------- from files to a problem */
-
-/* How many dimensions an input has; 0 if there is no such input. */
-static int has(const char *name, const char *array) {
-    npy_array data;
-    int rank = read_array(name, "input", array, &data) ? data.rank : 0;
-    npy_free(&data);
-    return rank;
-}
 
 /* Element i of the array is element i of the packed tensor [B][T][heads][width]. */
 static void fill_tensor(const Problem *problem, const npy_array *data, const la_out *view,
