@@ -2105,6 +2105,7 @@ typedef struct lai_scan {
 #define lai_store             LAI_NAME(store)
 #define lai_store_n           LAI_NAME(store_n)
 #define lai_store_eights      LAI_NAME(store_eights)
+#define lai_turn4             LAI_NAME(turn4)
 #define lai_sum4              LAI_NAME(sum4)
 #define lai_any_greater       LAI_NAME(any_greater)
 #define lai_fma1              LAI_NAME(fma1)
@@ -2800,6 +2801,25 @@ LAI_INLINE void lai_store_eights(float *p, lai_v x, lai_v y) {
     LAI_R_STORE(p + 20, x.d);
     LAI_R_STORE(p + 24, y.c);
     LAI_R_STORE(p + 28, y.d);
+#endif
+}
+/* four columns of four rows, times s, become rows that are 16 apart */
+LAI_INLINE void lai_turn4(float *to, const float *const x[4], int64_t i, float s) {
+#if LAI_PASS == LAI_PASS_AVX2 || LAI_PASS == LAI_PASS_AVX512
+    const __m128 scale = _mm_set1_ps(s);
+    __m128 a = _mm_mul_ps(_mm_loadu_ps(x[0] + i), scale);
+    __m128 b = _mm_mul_ps(_mm_loadu_ps(x[1] + i), scale);
+    __m128 c = _mm_mul_ps(_mm_loadu_ps(x[2] + i), scale);
+    __m128 d = _mm_mul_ps(_mm_loadu_ps(x[3] + i), scale);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(to, a);
+    _mm_storeu_ps(to + 16, b);
+    _mm_storeu_ps(to + 32, c);
+    _mm_storeu_ps(to + 48, d);
+#else
+    int64_t j, r;
+    for (j = 0; j < 4; ++j)
+        for (r = 0; r < 4; ++r) to[16 * j + r] = x[r][i + j] * s;
 #endif
 }
 LAI_INLINE void lai_sum4(float s[4], lai_v x, lai_v y, lai_v z,
@@ -5544,7 +5564,9 @@ static void lai_attend_queries(const lai_attend *a) {
             q[r] = lai_attend_query(a, p + r);
             lai_attend_prefetch(lai_attend_query(a, p + r + 16), dk);
         }
-        for (i = 0; i < dk; ++i)
+        for (i = 0; i + 4 <= dk; i += 4)
+            for (r = 0; r < 16; r += 4) lai_turn4(to + 16 * i + r, q + r, i, scale);
+        for (; i < dk; ++i)
             for (r = 0; r < 16; ++r) to[16 * i + r] = q[r][i] * scale;
     }
 }
@@ -6026,6 +6048,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_store
 #undef lai_store_n
 #undef lai_store_eights
+#undef lai_turn4
 #undef lai_sum4
 #undef lai_any_greater
 #undef lai_fma1
