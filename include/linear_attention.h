@@ -4966,7 +4966,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->predicts = h->delta || h->dplr;
     c->streams = c->predicts + h->queries;
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate || h->decay_wide;
-    c->empty = !h->state_in;
+    c->empty = !h->state_in && !h->erases; /* what erases may be NaN */
     c->weak = 0;
     c->count = 0;
     c->log_gamma = 0.0;
@@ -4986,6 +4986,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->z = at, at += rows;
     memset(c->gates, 0, (size_t)rows * 6 * sizeof *at);
     memset(c->decay, 0, (size_t)c->length * sizeof *at); /* lanes behind the last token */
+    memset(c->gamma, 0, (size_t)rows * sizeof *at);      /* of no token before the first */
     lai_begin_stream(h, &c->stream, at, at + lai_scratch_floats(h, rows, LAI_TILE));
     lai_load_panels(h, c->panels);
     lai_load_z(h, c->z);
