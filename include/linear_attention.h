@@ -1396,7 +1396,7 @@ static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int f
         return lai_muladd(rows + 2, LAI_TOKENS * (more + partner) + 5,
                           lai_muladd(3, columns, floats));
     if ((form == LA_CHUNKWISE && chunk == 0) || layer->bidirectional)
-        return lai_muladd(rows + 4, LAI_RING * (4 * more + 2 * partner + 3) + 9,
+        return lai_muladd(rows + 4, LAI_RING * (4 * more + 2 * partner + 3) + 11,
                           lai_muladd(2, columns, lai_muladd(LAI_RING, 32, floats)));
     floats = lai_muladd(LAI_ROUND16(chunk * writes), 2 * rows + columns + 6 * more + 1, floats);
     floats = lai_muladd(more * partner, columns, floats);
@@ -1740,7 +1740,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_first_maximum     LAI_NAME(first_maximum)
 #define lai_begin_stream      LAI_NAME(begin_stream)
 #define lai_shift             LAI_NAME(shift)
-#define lai_gates16           LAI_NAME(gates16)
+#define lai_gate_row          LAI_NAME(gate_row)
 #define lai_load_z            LAI_NAME(load_z)
 #define lai_store_z           LAI_NAME(store_z)
 #define lai_panel             LAI_NAME(panel)
@@ -3130,10 +3130,13 @@ static double lai_shift(const lai_head *h, float before, float now) {
     return lai_has_maximum(h->layer) && before != now ? (double)before - (double)now : 0.0;
 }
 
-/* the gates of 16 rows from i on; rows that do not exist may have any */
-LAI_INLINE lai_v lai_gates16(const lai_head *h, int64_t t, int64_t i) {
+/* the gates of token t by channel: its row, or `room` with the one that is for all */
+static const float *lai_gate_row(const lai_head *h, int64_t t, float *room) {
     const float *at = h->log_decay.at + t * h->log_decay.step;
-    return h->gates_wide ? lai_load_n(at + i, h->features - i) : lai_set(*at);
+    int64_t i;
+    if (h->gates_wide) return at;
+    for (i = 0; i < h->features; i += 16) lai_store(room + i, lai_set(*at));
+    return room;
 }
 
 static void lai_load_z(const lai_head *h, float *z) {
@@ -3266,6 +3269,7 @@ typedef struct lai_pairs {
     float *room;       /* where R is not needed: arguments and results of exp */
     float *sum, *rest; /* ln G of decay per channel: [rows] each */
     float *held;       /* G itself, [rows], where queries read before the decay */
+    float *gates;      /* [2][rows]: see lai_gate_row */
     lai_pair_info *info;
     lai_pair_query *query;
     lai_stream stream;
@@ -3424,18 +3428,18 @@ LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
     return t;
 }
 
-/* does the running sum of some channel's gates leave the window at token t, or at the next one, if
- * there are both? */
-static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t t, int both) {
+/* does the running sum of some channel's gates leave the window within the pair? b may be null */
+static int lai_rows_leave(const lai_head *h, const lai_pairs *c, const float *a, const float *b) {
+    const int64_t n = h->features;
     const lai_v never = lai_set(LAI_NEVER);
     lai_v most = lai_zero();
     int64_t i;
-    for (i = 0; i < h->features; i += 16) {
-        const lai_v a = lai_add(lai_load(c->sum + i), lai_max(never, lai_gates16(h, t, i)));
-        most = lai_max(lai_mul(a, a), most); /* NaN does not count */
-        if (both) {
-            const lai_v b = lai_add(a, lai_max(never, lai_gates16(h, t + 1, i)));
-            most = lai_max(lai_mul(b, b), most);
+    for (i = 0; i < n; i += 16) {
+        const lai_v x = lai_add(lai_load(c->sum + i), lai_max(never, lai_load_n(a + i, n - i)));
+        most = lai_max(lai_mul(x, x), most); /* NaN does not count */
+        if (b) {
+            const lai_v y = lai_add(x, lai_max(never, lai_load_n(b + i, n - i)));
+            most = lai_max(lai_mul(y, y), most);
         }
     }
     return lai_any_greater(most, (float)(LAI_WINDOW * LAI_WINDOW));
@@ -3448,18 +3452,19 @@ static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t t, int 
 static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const lai_pair_rows *x,
                                float *room) {
     const int64_t slot = LAI_SLOT(p), n = h->features, t = 2 * p;
-    const int both = t + 1 < h->keys;
+    const float *a = lai_gate_row(h, t, c->gates);
+    const float *b = t + 1 < h->keys ? lai_gate_row(h, t + 1, c->gates + c->rows) : NULL;
     const lai_v never = lai_set(LAI_NEVER), zero = lai_zero(), one = lai_set(1.0f);
     float *K = c->K + slot * 2 * c->rows, *R = c->R + slot * 2 * c->rows,
           *rho = c->rho + slot * c->rows;
-    const int keep = !lai_rows_leave(h, c, t, both);
+    const int keep = !lai_rows_leave(h, c, a, b);
     lai_v kk = zero;
     int64_t i;
     c->info[LAI_STAGE(p)].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
         const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
-        const lai_v ga = lai_max(never, lai_gates16(h, t, i));
-        const lai_v gb = both ? lai_max(never, lai_gates16(h, t + 1, i)) : zero;
+        const lai_v ga = lai_max(never, lai_load_n(a + i, n - i));
+        const lai_v gb = b ? lai_max(never, lai_load_n(b + i, n - i)) : zero;
         lai_v rest = lai_load(c->rest + i);
         const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), ga, &rest);
         const lai_v A = lai_exp(sum, &rest), B = lai_exp(gb, NULL), AB = lai_mul(A, B);
@@ -3534,14 +3539,15 @@ LAI_NOINLINE void lai_pair_dplr(const lai_head *h, lai_pairs *c, const lai_mappe
     const int64_t slot = LAI_SLOT(t), n = h->features, i0 = t - c->first;
     const float *k = y->k.at + i0 * y->k.step, *b = h->b.at + t * h->b.step;
     const float *q = c->queries > 0 ? y->q.at + i0 * y->q.step : c->zeros;
-    const int keep = !lai_rows_leave(h, c, t, 0);
+    const float *gates = lai_gate_row(h, t, c->gates);
+    const int keep = !lai_rows_leave(h, c, gates, NULL);
     const lai_v one = lai_set(1.0f);
     float *K = c->K + slot * 2 * c->rows, *Q = c->Q + slot * c->queries * 2 * c->rows;
     int64_t i, m;
     c->info[LAI_STAGE(t)].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
-        lai_v rest = lai_load(c->rest + i),
-              gate = lai_max(lai_set(LAI_NEVER), lai_gates16(h, t, i));
+        const lai_v gate = lai_max(lai_set(LAI_NEVER), lai_load_n(gates + i, n - i));
+        lai_v rest = lai_load(c->rest + i);
         const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), gate, &rest);
         const lai_v now = lai_exp(sum, &rest), inverse = keep ? lai_div(one, now) : one;
         lai_store_eights(K + 2 * i, lai_mul(lai_load_n(b + i, n - i), inverse),
@@ -3858,6 +3864,7 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
     c->sum = at, at += rows;
     c->rest = at, at += rows;
     c->held = at, at += rows;
+    c->gates = at, at += 2 * rows;
     c->predicted = at, at += 2 * columns;
     c->info = (lai_pair_info *)(void *)at, at += 16 * 2 * LAI_RING;
     c->query = (lai_pair_query *)(void *)at, at += 5 * LAI_RING * h->queries;
@@ -4702,16 +4709,17 @@ static double lai_tile_shift(const lai_head *h, const lai_mapped *y, int64_t r, 
 /* does the gate of token t take some channel's decay below e^-60? If not, it counts, and *gamma is
  * the decay since the chunk began. */
 static int lai_forgets(const lai_head *h, lai_chunk *c, int64_t t, float *gamma) {
+    const float *at = lai_gate_row(h, t, c->gates);
     const lai_v never = lai_set(LAI_NEVER);
     lai_v least = lai_zero();
     int64_t i;
     for (i = 0; i < c->rows; i += 16) {
-        const lai_v g = lai_max(never, lai_gates16(h, t, i));
+        const lai_v g = lai_max(never, lai_load_n(at + i, h->features - i));
         least = lai_min(g, lai_min(lai_add(lai_load(c->sum + i), g), least));
     }
     if (lai_any_greater(lai_sub(lai_zero(), least), (float)-LAI_FORGET)) return 1;
     for (i = 0; i < c->rows; i += 16) {
-        const lai_v g = lai_max(never, lai_gates16(h, t, i));
+        const lai_v g = lai_max(never, lai_load_n(at + i, h->features - i));
         lai_v rest = lai_load(c->rest + i);
         const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), g, &rest);
         lai_store(c->sum + i, sum);
@@ -5197,7 +5205,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_first_maximum
 #undef lai_begin_stream
 #undef lai_shift
-#undef lai_gates16
+#undef lai_gate_row
 #undef lai_load_z
 #undef lai_store_z
 #undef lai_panel
