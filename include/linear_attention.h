@@ -3536,31 +3536,34 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
  * the first query with the a of the next token, then the other queries. */
 LAI_NOINLINE void lai_pair_dplr(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t t,
                                 float *G) {
-    const int64_t slot = LAI_SLOT(t), n = h->features, i0 = t - c->first;
-    const float *k = y->k.at + i0 * y->k.step, *b = h->b.at + t * h->b.step;
-    const float *q = c->queries > 0 ? y->q.at + i0 * y->q.step : c->zeros;
-    const float *gates = lai_gate_row(h, t, c->gates);
+    const int64_t slot = LAI_SLOT(t), n = h->features, at = t - c->first;
+    const float *k = y->k.at + at * y->k.step, *b = h->b.at + t * h->b.step;
+    const float *a = t + 1 < h->keys ? h->a.at + (t + 1) * h->a.step : c->zeros;
+    const float *q = y->q.at + at * y->q.step, *gates = lai_gate_row(h, t, c->gates);
     const int keep = !lai_rows_leave(h, c, gates, NULL);
-    const lai_v one = lai_set(1.0f);
+    const lai_v one = lai_set(1.0f), never = lai_set(LAI_NEVER), zero = lai_zero();
     float *K = c->K + slot * 2 * c->rows, *Q = c->Q + slot * c->queries * 2 * c->rows;
+    float *rho = c->rho + slot * c->rows;
     int64_t i, m;
     c->info[LAI_STAGE(t)].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
-        const lai_v gate = lai_max(lai_set(LAI_NEVER), lai_load_n(gates + i, n - i));
-        lai_v rest = lai_load(c->rest + i);
-        const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), gate, &rest);
+        lai_v rest = lai_load(c->rest + i), g = lai_max(never, lai_load_n(gates + i, n - i));
+        const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), g, &rest);
         const lai_v now = lai_exp(sum, &rest), inverse = keep ? lai_div(one, now) : one;
+        const lai_v late = keep ? now : one;
         lai_store_eights(K + 2 * i, lai_mul(lai_load_n(b + i, n - i), inverse),
                          lai_mul(lai_load_n(k + i, n - i), inverse));
-        lai_store(c->sum + i, keep ? sum : lai_zero());
-        lai_store(c->rest + i, keep ? rest : lai_zero());
-        lai_store(c->rho + slot * c->rows + i, now);
-        lai_store(G + i, keep ? now : one);
+        lai_store_eights(Q + 2 * i, lai_mul(lai_load_n(q + i, n - i), late),
+                         lai_mul(lai_load_n(a + i, n - i), late));
+        lai_store(c->sum + i, keep ? sum : zero);
+        lai_store(c->rest + i, keep ? rest : zero);
+        lai_store(rho + i, now);
+        lai_store(G + i, late);
     }
-    for (m = 0; m <= c->queries / 2; ++m, Q += 2 * c->rows) {
-        const float *first = m == 0 ? q : q + (2 * m - 1) * y->q_next, *second = c->zeros;
-        if (m == 0 && t + 1 < h->keys) second = h->a.at + (t + 1) * h->a.step;
-        if (m > 0 && 2 * m < c->queries) second = q + 2 * m * y->q_next;
+    for (m = 1; m < c->queries; m += 2) {
+        const float *first = q + m * y->q_next;
+        const float *second = m + 1 < c->queries ? first + y->q_next : c->zeros;
+        Q += 2 * c->rows;
         for (i = 0; i < n; i += 16)
             lai_store_eights(Q + 2 * i, lai_mul(lai_load_n(first + i, n - i), lai_load(G + i)),
                              lai_mul(lai_load_n(second + i, n - i), lai_load(G + i)));
@@ -5659,6 +5662,11 @@ LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call) {
 }
 #endif
 
+/* floats that each token brings in such a tensor, if it is there */
+static double lai_row_floats(const la_in *x) {
+    return x->data && x->token_stride != 0 ? (double)x->width : 0.0;
+}
+
 /* the least work and traffic of the whole call */
 static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *plan) {
     const double B = (double)call->batch, H = (double)layer->heads, dk = (double)layer->dim_k;
@@ -5678,8 +5686,10 @@ static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *p
             2.0 * dk * (double)layer->features * (keys + queries * (double)lai_queries(layer)) * H;
     plan->bytes =
         keys * ((double)layer->k_heads * dk + H * dv) + queries * (q_heads * dk + out_heads * dv);
-    if (call->log_decay.data && call->log_decay.token_stride != 0)
-        plan->bytes += keys * H * (double)call->log_decay.width;
+    plan->bytes += keys * H * lai_row_floats(&call->log_decay);
+    plan->bytes += keys * H * lai_row_floats(&call->erase);
+    plan->bytes += keys * H * lai_row_floats(&call->bonus);
+    plan->bytes += keys * H * (lai_row_floats(&call->a) + lai_row_floats(&call->b));
     if (call->beta.data) plan->bytes += keys * H * (double)call->beta.width;
     if (call->out_gate.data) plan->bytes += queries * out_heads * dv;
     plan->bytes += states * B * H * (double)lai_head_floats(layer);
@@ -5705,7 +5715,7 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
                                             : call->chunk;
     plan->kernel = "tile";
     if (layer->bidirectional || (plan->form == LA_CHUNKWISE && plan->chunk == 0)) {
-        plan->chunk = 2;
+        plan->chunk = layer->write == LA_WRITE_DPLR ? 1 : 2;
         plan->kernel = "pair";
     } else if (plan->form == LA_RECURRENT) {
         plan->chunk = 1;
