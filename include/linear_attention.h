@@ -1830,6 +1830,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define lai_prefetch_fours    LAI_NAME(prefetch_fours)
 #define lai_columns_output    LAI_NAME(columns_output)
 #define lai_query_columns     LAI_NAME(query_columns)
+#define lai_write_columns     LAI_NAME(write_columns)
 #define lai_token_kv          LAI_NAME(token_kv)
 #define lai_read_rows         LAI_NAME(read_rows)
 #define lai_token_vk          LAI_NAME(token_vk)
@@ -1878,6 +1879,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define LAI_DELTA_SETS 1
 #define LAI_DPLR_SETS  2
 #define LAI_LARGE      LAI_INLINE /* what the scalar pass needs many instructions for */
+#define LAI_APART      0
 #define LAI_ROWS4      LAI_UNROLL4
 typedef __m256 lai_r;
 #define LAI_FENCE_SUM(x)  ((void)0)
@@ -1951,6 +1953,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_DELTA_SETS     2
 #define LAI_DPLR_SETS      4
 #define LAI_LARGE          LAI_INLINE
+#define LAI_APART          0
 #define LAI_ROWS4          LAI_UNROLL4
 typedef __m512 lai_r;
 #define LAI_FENCE_SUM(x)   ((void)0)
@@ -2016,6 +2019,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_DELTA_SETS         1
 #define LAI_DPLR_SETS          1
 #define LAI_LARGE              LAI_INLINE
+#define LAI_APART              0
 #define LAI_ROWS4              LAI_UNROLL4
 typedef float32x4_t lai_r;
 #define LAI_LEAVE()            ((void)0)
@@ -2075,6 +2079,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_DELTA_SETS   1
 #define LAI_DPLR_SETS    1
 #define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
+#define LAI_APART        1 /* no kernels of the recurrent form that read first, or write twice */
 #define LAI_ROWS4        LAI_LOOP4
 #if LAI_HAS_VECTORS
 #define LAI_FENCE(x)         __asm__ volatile("" : : : "memory")
@@ -2553,7 +2558,7 @@ static void lai_dot4(float s[4], const float *const S[4], const float *x, int64_
     lai_sum4(s, sa, sb, sc, sd);
 }
 
-LAI_INLINE float lai_dot(const float *x, const float *y, int64_t n) {
+LAI_LARGE float lai_dot(const float *x, const float *y, int64_t n) {
     lai_v sum = lai_zero();
     int64_t i;
     for (i = 0; i + 16 <= n; i += 16) sum = lai_fma(lai_load(x + i), lai_load(y + i), sum);
@@ -3197,8 +3202,8 @@ LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, i
 }
 /* what a token writes, with what the state predicts where that counts: beta v, beta (v - r), or with
  * an erase gate, which is beta's part in r, beta v - r */
-LAI_INLINE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *beta, int64_t column,
-                             int64_t cols) {
+LAI_LARGE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *beta, int64_t column,
+                            int64_t cols) {
     if (h->delta && !h->erases) v = lai_sub(v, r);
     v = lai_times_beta(h, v, beta, column, cols);
     return h->erases ? lai_sub(v, r) : v;
@@ -3984,7 +3989,7 @@ typedef struct lai_gate_rows {
 } lai_gate_rows;
 
 /* value and step of 16 rows whose gates are g */
-LAI_INLINE void lai_store_gate(float *value, float *step, lai_v g) {
+LAI_LARGE void lai_store_gate(float *value, float *step, lai_v g) {
     lai_v s, e = lai_exp_parts(g, NULL, &s), on = lai_greater(g, lai_set(LAI_WEAK));
     lai_store(value, lai_fma(s, e, lai_add(s, lai_keep(lai_set(-1.0f), on))));
     lai_store(step, on);
@@ -4015,7 +4020,8 @@ static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, l
         lai_store_gate(room + i, room + rows + i,
                        lai_mul(half, h->gates_wide ? lai_load_n(at + i, n - i) : same));
     g->mode = one == 0.0f ? LAI_STAY : one / (float)g->times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
-    if (g->all) g->mode = h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
+    if (g->all)
+        g->mode = LAI_APART ? LAI_MIXED : h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
 }
 LAI_INLINE lai_v lai_decay_as(int mode, lai_v x, lai_v value, lai_v step) {
     if (mode == LAI_STAY) return x;
@@ -4066,6 +4072,8 @@ typedef struct lai_token {
     float *spare;     /* a row of zeros: what rows that do not exist are, for [dv][r] */
     int64_t q_next, t;
     int silent;    /* it writes next to nothing */
+    int early;     /* something reads before the state decays: the first query, or a */
+    int apart;     /* and the first query does so on its own */
     int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
     lai_gate_rows gate;
 } lai_token;
@@ -4209,21 +4217,22 @@ LAI_TOKEN(lai_columns_mixed, lai_rows_mixed, LAI_MIXED)
 LAI_TOKEN(lai_columns_first, lai_rows_first, LAI_FIRST)
 LAI_TOKEN(lai_columns_both, lai_rows_both, LAI_BOTH)
 #undef LAI_TOKEN
-#define LAI_BY_CHANNEL(pass, otherwise) (LAI_HAS_CHANNELS ? (pass) : (otherwise))
+#define LAI_ONLY(there, pass, otherwise) (LAI_HAS_CHANNELS && (there) ? (pass) : (otherwise))
 static const lai_columns_pass lai_columns_passes[6] = {
     lai_columns_stay,
     lai_columns_step,
     lai_columns_scale,
-    LAI_BY_CHANNEL(lai_columns_mixed, lai_columns_scale),
-    LAI_BY_CHANNEL(lai_columns_first, lai_columns_scale),
-    LAI_BY_CHANNEL(lai_columns_both, lai_columns_scale)};
-static const lai_rows_pass lai_rows_passes[6] = {lai_rows_stay,
-                                                 lai_rows_step,
-                                                 lai_rows_scale,
-                                                 LAI_BY_CHANNEL(lai_rows_mixed, lai_rows_scale),
-                                                 LAI_BY_CHANNEL(lai_rows_first, lai_rows_scale),
-                                                 LAI_BY_CHANNEL(lai_rows_both, lai_rows_scale)};
-#undef LAI_BY_CHANNEL
+    LAI_ONLY(1, lai_columns_mixed, lai_columns_scale),
+    LAI_ONLY(!LAI_APART, lai_columns_first, lai_columns_scale),
+    LAI_ONLY(!LAI_APART, lai_columns_both, lai_columns_scale)};
+static const lai_rows_pass lai_rows_passes[6] = {
+    lai_rows_stay,
+    lai_rows_step,
+    lai_rows_scale,
+    LAI_ONLY(1, lai_rows_mixed, lai_rows_scale),
+    LAI_ONLY(!LAI_APART, lai_rows_first, lai_rows_scale),
+    LAI_ONLY(!LAI_APART, lai_rows_both, lai_rows_scale)};
+#undef LAI_ONLY
 
 /* What a block of columns is in memory: `runs` of `length` floats, `stride` apart */
 static float *lai_state_block(const lai_head *h, float *S, int64_t first, int64_t columns,
@@ -4261,8 +4270,8 @@ LAI_INLINE void lai_sweep(const lai_head *h, const lai_token *x, float *S, int64
 }
 
 /* what query head m gets: of what it read, y, and, where that came first, of the token's own u */
-LAI_INLINE void lai_token_output(const lai_head *h, const lai_token *x, int64_t m, int64_t column,
-                                 int64_t cols, lai_v y, const float *u) {
+LAI_LARGE void lai_token_output(const lai_head *h, const lai_token *x, int64_t m, int64_t column,
+                                int64_t cols, lai_v y, const float *u) {
     y = lai_mul(lai_set(x->factor[m]), y);
     if (h->before) y = lai_fma1(x->own[m], lai_load(u), y);
     lai_store_n(lai_output(h, m, x->t, column), y, cols);
@@ -4303,14 +4312,22 @@ static void lai_query_columns(const lai_head *h, const lai_token *x, const float
     }
 }
 
+/* the write that comes first, of b e^T, and the decay, in a pass of its own */
+static void lai_write_columns(const lai_head *h, lai_token *x, float *S) {
+    lai_token first = *x;
+    first.k = x->b;
+    first.u = x->e;
+    lai_columns_passes[x->gate.mode](&first, S, h->dim_v, h->features, h->columns);
+    x->gate.mode = LAI_STAY;
+}
+
 static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
     const int64_t n = h->features, stride = h->dim_v, first = h->first, columns = h->columns;
-    const int early = h->before || h->dplr, swept = x->gate.times == 2;
     const float *beta = h->beta.at + x->t * h->beta.step;
     float *S = state + first;
     int64_t c;
     x->ahead = h->keys > LAI_FEW ? 0 : 8 * stride;
-    if (!early) lai_sweep(h, x, state, first, columns);
+    if (!x->early) lai_sweep(h, x, state, first, columns);
     if (x->predictor) {
         lai_read_columns(S, stride, n, columns, x->predictor, x->ahead, x->e);
         x->ahead = 0;
@@ -4320,11 +4337,12 @@ static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
         const lai_v r = x->predictor ? lai_load(x->e + c) : lai_zero();
         lai_store(x->u + c, lai_written(h, v, r, beta, first + c, columns - c));
     }
-    if (h->before) lai_query_columns(h, x, S, swept ? 0 : 1);
-    if (early) lai_sweep(h, x, state, first, columns);
+    if (h->before) lai_query_columns(h, x, S, x->apart ? 0 : 1);
+    if (x->early) lai_sweep(h, x, state, first, columns);
+    if (LAI_APART && h->dplr) lai_write_columns(h, x, S);
     for (c = 0; c < columns; c += 16) lai_store(x->y + c, lai_zero());
     lai_columns_passes[x->gate.mode](x, S, stride, n, columns);
-    if (!(h->before && swept)) lai_columns_output(h, x, 0);
+    if (!x->apart) lai_columns_output(h, x, 0);
     if (!h->before) lai_query_columns(h, x, S, 1);
 }
 
@@ -4353,22 +4371,28 @@ static void lai_query_rows(const lai_head *h, const lai_token *x, const float *S
 static void lai_token_rows_block(const lai_head *h, const lai_token *x, float *state, int64_t row,
                                  int64_t rows) {
     const int64_t n = h->features;
-    const int early = h->before || h->dplr, swept = x->gate.times == 2;
     const float *beta = h->beta.at + x->t * h->beta.step;
     float *S = state + row * n, u[16], e[16], y[16];
+    int mode = x->gate.mode;
     lai_v r = lai_zero();
     lai_store(e, r);
     lai_store(y, r);
-    if (!early) lai_sweep(h, x, state, row, rows);
+    if (!x->early) lai_sweep(h, x, state, row, rows);
     if (x->predictor) {
         lai_read_rows(x, S, x->predictor, n, rows, e);
         r = lai_load_fours(e);
     }
     lai_store(u, lai_written(h, lai_value(h, x->t, row, rows), r, beta, row, rows));
-    if (h->before) lai_query_rows(h, x, S, row, rows, swept ? 0 : 1, u);
-    if (early) lai_sweep(h, x, state, row, rows);
-    lai_rows_passes[x->gate.mode](x, S, n, rows, u, e, y);
-    if (!(h->before && swept)) lai_token_output(h, x, 0, row, rows, lai_load_fours(y), u);
+    if (h->before) lai_query_rows(h, x, S, row, rows, x->apart ? 0 : 1, u);
+    if (x->early) lai_sweep(h, x, state, row, rows);
+    if (LAI_APART && h->dplr) {
+        lai_token first = *x;
+        first.k = x->b;
+        lai_rows_passes[mode](&first, S, n, rows, e, e, y);
+        mode = LAI_STAY;
+    }
+    lai_rows_passes[mode](x, S, n, rows, u, e, y);
+    if (!x->apart) lai_token_output(h, x, 0, row, rows, lai_load_fours(y), u);
     if (!h->before) lai_query_rows(h, x, S, row, rows, 1, u);
 }
 
@@ -4467,6 +4491,8 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
     for (j = 0; h->delta && j < rows; j += 16)
         lai_store(c->predictor + j, lai_decay_rows(lai_load_n(p + j, h->features - j), &x.gate, j));
     x.silent = lai_is_silent(h, x.k, h->v.at + t * h->v.step);
+    x.early = h->before || h->dplr;
+    x.apart = h->before && (LAI_APART || x.gate.times == 2); /* it would see the state decayed */
     if (x.gate.times == 2) lai_decay_all(c->z, &x.gate, rows);
     for (j = 0; x.silent && h->normalised && j < rows; j += 16)
         lai_store(c->z + j, lai_flush(lai_load(c->z + j), lai_load(x.gate.value + j * x.gate.all)));
@@ -5090,6 +5116,7 @@ static void lai_run_form(const lai_head *h) {
 #undef LAI_DELTA_SETS
 #undef LAI_DPLR_SETS
 #undef LAI_LARGE
+#undef LAI_APART
 #undef LAI_ROWS4
 #undef lai_r
 #undef lai_lanes
@@ -5298,6 +5325,7 @@ static void lai_run_form(const lai_head *h) {
 #undef lai_prefetch_fours
 #undef lai_columns_output
 #undef lai_query_columns
+#undef lai_write_columns
 #undef lai_token_kv
 #undef lai_read_rows
 #undef lai_token_vk
