@@ -4315,8 +4315,10 @@ static void lai_query_columns(const lai_head *h, const lai_token *x, const float
 /* the write that comes first, of b e^T, and the decay, in a pass of its own */
 static void lai_write_columns(const lai_head *h, lai_token *x, float *S) {
     lai_token first = *x;
+    int64_t c;
     first.k = x->b;
     first.u = x->e;
+    for (c = 0; c < h->columns; c += 16) lai_store(x->y + c, lai_zero());
     lai_columns_passes[x->gate.mode](&first, S, h->dim_v, h->features, h->columns);
     x->gate.mode = LAI_STAY;
 }
