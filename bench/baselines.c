@@ -45,10 +45,11 @@ static int decays(const unit *s, int64_t t, float *alpha, int64_t r) {
 typedef struct plain {
     int64_t r, dv;
     float *S, *z, *f_k, *f_q, *u, *alpha;
+    float *f_p, *e; /* erase times the key; what DPLR writes with b */
 } plain;
 
 static size_t plain_floats(const bench_row *row) {
-    return (size_t)(3 * bench_key_features(row) + row->dim_v);
+    return (size_t)(4 * bench_key_features(row) + 2 * row->dim_v);
 }
 
 /* f = W root x, of all rows of the projection */
@@ -170,10 +171,17 @@ static void pass(const plain *p, const float *alpha, const float *restrict u, co
     }
 }
 
-/* u = beta v, or beta (v - S^T k) */
+/* u = beta v, or beta (v - S^T k), or beta v - S^T (erase k) */
 static void weigh(const unit *s, const plain *p, int64_t t, const float *alpha) {
-    const float *v = value(s, t), b = beta(s, t);
+    const float *v = value(s, t), b = beta(s, t), *gates;
     int64_t j;
+    if (bench_erases(s->row)) {
+        gates = partner(s, s->data->erase, t);
+        for (j = 0; j < p->r; ++j) p->f_p[j] = gates[j] * p->f_k[j];
+        pass(p, alpha, NULL, p->f_p, p->u);
+        for (j = 0; j < p->dv; ++j) p->u[j] = b * v[j] - p->u[j];
+        return;
+    }
     if (bench_is_delta(s->row))
         pass(p, alpha, NULL, p->f_k, p->u);
     else
@@ -190,6 +198,56 @@ static void finish(const unit *s, const plain *p, float *o) {
         factor = sum > 0.0f ? 1.0f / sum : 0.0f;
     }
     for (i = 0; i < p->dv; ++i) o[i] *= factor;
+}
+
+/* RWKV-6: what is read is the state as it was, and the token's own write with a bonus */
+static void plain_rwkv6(const unit *s, const plain *p, int64_t t) {
+    const float *k = key(s, t), *v = value(s, t), *q = query(s, t);
+    const float *bonus = s->data->bonus + s->h * p->r, *alpha = p->alpha;
+    float *restrict o = output(s, t);
+    int64_t i, j, m;
+    if (!decays(s, t, p->alpha, p->r))
+        for (i = 0; i < p->r; ++i) p->alpha[i] = 1.0f;
+    for (m = 0; m < s->queries; ++m, o += p->dv, q += p->r) {
+        const int last = m + 1 == s->queries;
+        float own = 0.0f;
+        memset(o, 0, (size_t)p->dv * sizeof *o);
+        for (i = 0; i < p->r; ++i) {
+            float *restrict S = p->S + i * p->dv;
+            const float a = alpha[i], ki = k[i], qi = q[i];
+            own += qi * bonus[i] * ki;
+            for (j = 0; j < p->dv; ++j) {
+                o[j] += qi * S[j];
+                if (last) S[j] = a * S[j] + ki * v[j];
+            }
+        }
+        for (j = 0; j < p->dv; ++j) o[j] = bench_scale(s->row) * (o[j] + own * v[j]);
+    }
+}
+
+/* RWKV-7: e of the state as it was; then decay, both writes and the first read in one pass */
+static void plain_rwkv7(const unit *s, const plain *p, int64_t t) {
+    const float *k = key(s, t), *v = value(s, t), *q = query(s, t);
+    const float *b = partner(s, s->data->b, t), *alpha = p->alpha;
+    float *restrict o = output(s, t), *e = p->e;
+    int64_t i, j, m;
+    if (!decays(s, t, p->alpha, p->r))
+        for (i = 0; i < p->r; ++i) p->alpha[i] = 1.0f;
+    pass(p, NULL, NULL, partner(s, s->data->a, t), e);
+    memset(o, 0, (size_t)p->dv * sizeof *o);
+    for (i = 0; i < p->r; ++i) {
+        float *restrict S = p->S + i * p->dv;
+        const float a = alpha[i], bi = b[i], ki = k[i], qi = q[i];
+        for (j = 0; j < p->dv; ++j) {
+            S[j] = a * S[j] + bi * e[j] + ki * v[j];
+            o[j] += qi * S[j];
+        }
+    }
+    finish(s, p, o);
+    for (m = 1; m < s->queries; ++m) {
+        pass(p, NULL, NULL, q + m * p->r, o + m * p->dv);
+        finish(s, p, o + m * p->dv);
+    }
 }
 
 static void plain_token(const unit *s, const plain *p, int64_t t) {
@@ -221,9 +279,17 @@ static void plain_unit(const unit *s) {
     p.f_k = s->work;
     p.f_q = p.f_k + p.r;
     p.alpha = p.f_q + p.r;
-    p.u = p.alpha + p.r;
+    p.f_p = p.alpha + p.r;
+    p.u = p.f_p + p.r;
+    p.e = p.u + p.dv;
     begin(s);
-    for (t = 0; t < s->row->tokens; ++t) plain_token(s, &p, t);
+    for (t = 0; t < s->row->tokens; ++t)
+        if (bench_reads_first(s->row))
+            plain_rwkv6(s, &p, t);
+        else if (bench_is_dplr(s->row))
+            plain_rwkv7(s, &p, t);
+        else
+            plain_token(s, &p, t);
 }
 
 void bench_run_plain_loop(const bench_row *row, const bench_data *data, int64_t thread) {
@@ -402,14 +468,17 @@ void bench_run_openblas(const bench_row *row, const bench_data *data, int64_t th
 
 static size_t floats_of(const bench_row *row) {
     const int channels = row->engine == BENCH_SOFTMAX || bench_has_channels(row);
+    const int known = !bench_is_dplr(row) && !bench_erases(row) && !bench_reads_first(row);
     switch (row->engine) {
     case BENCH_PLAIN_LOOP: return !channels && row->decay == BENCH_CHANNEL ? 0 : plain_floats(row);
     case BENCH_FOUR_SWEEP:
-        return bench_is_normalised(row) || !channels ? 0 : (size_t)(row->dim_v + row->dim_k);
+        return !known || bench_is_normalised(row) || !channels ? 0
+                                                               : (size_t)(row->dim_v + row->dim_k);
 #ifdef BENCH_WITH_OPENBLAS
     case BENCH_OPENBLAS:
         openblas_set_num_threads(1); /* the threads are the bench's own */
-        if (bench_is_normalised(row) || !channels || row->decay == BENCH_CHANNEL) return 0;
+        if (!known || bench_is_normalised(row) || !channels || row->decay == BENCH_CHANNEL)
+            return 0;
         return chunk_floats(row);
 #endif
     default: return 0;

@@ -72,6 +72,9 @@ typedef struct bench_row {
 
 int bench_is_step(const bench_row *row);
 int bench_is_delta(const bench_row *row);
+int bench_is_dplr(const bench_row *row);     /* diagonal plus low rank: two writes a token */
+int bench_erases(const bench_row *row);      /* a delta rule with a gate of its own */
+int bench_reads_first(const bench_row *row); /* before the token's decay and write */
 int bench_has_beta(const bench_row *row);
 int bench_is_normalised(const bench_row *row);
 int bench_projects(const bench_row *row);         /* features of W x, row->features of them */
@@ -86,10 +89,11 @@ int bench_same_contest(const bench_row *a, const bench_row *b);
 /* ---- engines --------------------------------------------------------------------------------- */
 
 /* Inputs, packed: q [B][T][Hq][dk], k [B][T][Hk][dk], v [B][T][H][dv], log_decay [H], [B][T][H] or
- * [B][T][H][dk] or null, beta [B][T][H] or null (bench_has_beta), out [B][T][max(H, Hq)][dv],
+ * [B][T][H][dk] or null, beta [B][T][H] or null (bench_has_beta), erase, a and b [B][T][H][dk] and
+ * bonus [H][dk], for the rules that have them, out [B][T][max(H, Hq)][dv],
  * state: in and out at once, in the layout of the row, of bench_state_floats per sequence. */
 typedef struct bench_data {
-    const float *q, *k, *v, *log_decay, *beta;
+    const float *q, *k, *v, *log_decay, *beta, *erase, *bonus, *a, *b;
     const float *projection, *columns; /* [features][dk], and the same as [dk][most_features] */
     int64_t most_features;
     float *out, *state;

@@ -7,9 +7,10 @@
  *
  *     write         2 r dv
  *     read          2 r dv n      o = S^T f(q)
- *     predict       2 r dv        S^T f(k), delta rules
+ *     predict       2 r dv        S^T f(k), delta rules; S^T a, DPLR
+ *     write again   2 r dv        b e^T, DPLR
  *
- * so 4 r dv for additive and 6 r dv for delta rules with one query head. The first token after the
+ * so 4 r dv for additive and 6 r dv for delta rules with one query head, 8 r dv for DPLR. The first token after the
  * empty state has nothing to add to: its write is r dv. Where the state starts empty, token t can
  * do without it: its read is t scores of length s (what q . k needs: r, but dk for cosFormer) and a
  * sum of t values, its prediction t - 1 scores between keys and a sum of t - 1 earlier writes (the
@@ -17,6 +18,8 @@
  *
  *     read          2 (s max(Hq, Hk) / H + dv n) t        instead, where that is less
  *     predict       2 (s Hk / H + dv) (t - 1)
+ *
+ * and twice that for DPLR, whose a and b belong to one head.
  *
  * The write stays, since rows end with their state: that is the quadratic form where it is less,
  * token by token. A stateless row does without the last token's, or, where nothing is read from a
@@ -30,9 +33,11 @@
 #include <math.h>
 
 typedef struct counts {
-    double T, H, dk, dv, r, s;          /* sizes */
-    double queries, keys, reads, pairs; /* per state head: heads of q and k, of out, of scores */
-    int delta, step;
+    double T, H, dk, dv, r, s;   /* sizes */
+    double queries, keys, reads; /* per state head: heads of q and k, of out */
+    double writes;               /* outer products of a token */
+    double pairs, partners;      /* scores of queries, of predictions, with one earlier token */
+    int predicts, step;
 } counts;
 
 static double larger(double a, double b) {
@@ -55,7 +60,13 @@ static counts count(const bench_row *row) {
     c.keys = (double)row->k_heads / c.H;
     c.reads = larger(c.queries, 1.0);
     c.pairs = larger(c.queries, c.keys);
-    c.delta = bench_is_delta(row);
+    c.writes = 1.0;
+    c.partners = c.keys;
+    c.predicts = bench_is_delta(row) || bench_is_dplr(row);
+    if (bench_is_dplr(row)) {
+        c.writes = c.partners = 2.0;
+        c.pairs += c.reads;
+    }
     c.step = bench_is_step(row);
     return c;
 }
@@ -73,15 +84,15 @@ static double projections(const bench_row *row, const counts *c) {
 
 static double fewest_flops(const bench_row *row, const counts *c) {
     const double state = 2.0 * c->r * c->dv;
-    const double reads = 2.0 * (c->s * c->pairs + c->dv * c->reads); /* of one earlier token */
-    const double predicts = c->delta ? 2.0 * (c->s * c->keys + c->dv) : 0.0;
+    const double reads = 2.0 * (c->s * c->pairs + c->dv * c->reads * c->writes); /* of one token */
+    const double predicts = c->predicts ? 2.0 * (c->s * c->partners + c->dv * c->writes) : 0.0;
     double sum, quadratic;
     if (row->engine == BENCH_SOFTMAX) return (c->dk * c->pairs + c->dv * c->reads) * (c->T + 1.0);
-    if (c->step) return (1.0 + c->reads + c->delta) * state + projections(row, c);
+    if (c->step) return (c->writes + c->reads + c->predicts) * state + projections(row, c);
     quadratic = (reads * (c->T + 1.0) + predicts * (c->T - 1.0)) * c->T / 2.0;
-    sum = state * (c->T - row->stateless) - c->r * c->dv;
+    sum = state * (c->writes * (c->T - row->stateless) - (c->writes - 1.0)) - c->r * c->dv;
     sum += sum_smaller(reads, c->reads * state, c->T);
-    if (c->delta) sum += sum_smaller(predicts, state, c->T - 1.0);
+    if (c->predicts) sum += sum_smaller(predicts, state, c->T - 1.0);
     if (row->stateless) sum = smaller(sum, quadratic);
     return larger(sum, 0.0) / c->T + projections(row, c);
 }
@@ -105,13 +116,15 @@ static double own_flops(const bench_row *row, const counts *c) {
     const double queries = full * C * (C + 1.0) + rest * (rest + 1.0); /* twice the scores */
     const double keys = full * C * (C - 1.0) + rest * (rest - 1.0);
     const int decays = own_form(row) == LA_RECURRENT && row->decay != BENCH_NONE;
-    double sum = state * c->T, reads = state * (c->T - (c->step ? 0.0 : C));
+    double sum = state * c->writes * c->T, reads = state * (c->T - (c->step ? 0.0 : C));
     if (row->engine == BENCH_SOFTMAX) return fewest_flops(row, c);
     if (C == 0.0)
-        return (1.0 + c->reads + c->delta) * state + decays * state / 2.0 + projections(row, c);
-    if (row->stateless) sum -= state * (rest > 0.0 ? rest : C); /* nobody reads the last write */
-    sum += c->reads * reads + (c->s * c->pairs + c->dv * c->reads) * queries;
-    if (c->delta) sum += reads + (c->s * c->keys + c->dv) * keys;
+        return (c->writes + c->reads + c->predicts) * state + decays * state / 2.0 +
+               projections(row, c);
+    if (row->stateless) /* nobody reads the last write */
+        sum -= state * c->writes * (rest > 0.0 ? rest : C);
+    sum += c->reads * reads + (c->s * c->pairs + c->dv * c->reads * c->writes) * queries;
+    if (c->predicts) sum += reads + (c->s * c->partners + c->dv * c->writes) * keys;
     return sum / c->T + projections(row, c);
 }
 
@@ -130,6 +143,7 @@ static double tensors(const bench_row *row, const counts *c) {
     if (row->engine == BENCH_SOFTMAX) return n;
     if (row->decay == BENCH_TOKEN) n += 1.0;
     if (row->decay == BENCH_CHANNEL) n += c->dk;
+    n += c->dk * (2.0 * bench_is_dplr(row) + bench_erases(row));
     return n + bench_has_beta(row);
 }
 

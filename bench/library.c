@@ -36,6 +36,10 @@ static la_call make_call(const bench_row *row, const la_layer *layer, const benc
     call.v = la_bthd(data->v, T, row->heads, row->dim_v);
     if (row->decay != BENCH_NONE) call.log_decay = decay_view(row, data->log_decay);
     if (data->beta) call.beta = la_bthd(data->beta, T, row->heads, 1);
+    if (bench_erases(row)) call.erase = la_bthd(data->erase, T, row->heads, row->dim_k);
+    if (bench_reads_first(row)) call.bonus = la_per_channel(data->bonus, row->dim_k);
+    if (bench_is_dplr(row)) call.a = la_bthd(data->a, T, row->heads, row->dim_k);
+    if (bench_is_dplr(row)) call.b = la_bthd(data->b, T, row->heads, row->dim_k);
     call.out = la_bthd_out(data->out, T, bench_out_heads(row), row->dim_v);
     call.state_in = bench_is_step(row) ? data->state : NULL;
     call.state_out = row->stateless ? NULL : data->state;
@@ -52,6 +56,10 @@ static const bench_data *some_data(void) {
                                     .out = &number,
                                     .state = &number,
                                     .projection = &number,
+                                    .erase = &number,
+                                    .bonus = &number,
+                                    .a = &number,
+                                    .b = &number,
                                     .beta = NULL};
     return &data;
 }

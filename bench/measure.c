@@ -25,9 +25,25 @@ int bench_is_step(const bench_row *row) {
     return row->engine != BENCH_SOFTMAX && row->tokens <= BENCH_STEP && !row->stateless;
 }
 
+static int is_rule(const bench_row *row, la_variant variant) {
+    return row->engine != BENCH_SOFTMAX && row->variant == variant;
+}
+
+int bench_is_dplr(const bench_row *row) {
+    return is_rule(row, LA_RWKV7);
+}
+
+int bench_erases(const bench_row *row) {
+    return is_rule(row, LA_GDN2);
+}
+
+int bench_reads_first(const bench_row *row) {
+    return is_rule(row, LA_RWKV6);
+}
+
 int bench_is_delta(const bench_row *row) {
-    if (row->engine == BENCH_SOFTMAX) return 0;
-    return (row->variant >= LA_DELTANET && row->variant <= LA_KDA) || row->variant == LA_DPFP;
+    return is_rule(row, LA_DELTANET) || is_rule(row, LA_GATED_DELTANET) || is_rule(row, LA_KDA) ||
+           is_rule(row, LA_DPFP) || bench_erases(row);
 }
 
 /* Mamba-2's is dt */
@@ -56,7 +72,10 @@ int bench_usual_decay(const bench_row *row) {
     case LA_RETNET:
     case LA_LIGHTNING: return BENCH_HEAD;
     case LA_GLA:
-    case LA_KDA: return BENCH_CHANNEL;
+    case LA_KDA:
+    case LA_RWKV6:
+    case LA_RWKV7:
+    case LA_GDN2: return BENCH_CHANNEL;
     case LA_GATED_DELTANET:
     case LA_MAMBA2: return BENCH_TOKEN;
     default: return BENCH_NONE;
@@ -106,7 +125,8 @@ typedef struct buffers {
     bench_data data; /* but for what differs from row to row */
     const float *gates[4], *beta;
     const float *mapped_q, *mapped_k; /* positive, as features that a caller has mapped are */
-    void *all[16];                    /* to be freed */
+    float *a, *b;                     /* -kk, of length 1, and kk lr */
+    void *all[20];                    /* to be freed */
     int count;
 } buffers;
 
@@ -163,6 +183,20 @@ static void make_projection(buffers *b, int64_t dk) {
     b->data.columns = columns;
 }
 
+/* what some rules have per key channel */
+static void make_partners(buffers *b, const bench_row *row) {
+    const int64_t rows = row->batch * row->tokens * row->heads, dk = row->dim_k;
+    int64_t i;
+    b->data.bonus = numbers(b, 8, row->heads * dk, -1.0f, 1.0f);
+    b->data.erase = numbers(b, 9, rows * dk, 0.0f, 1.0f);
+    b->a = numbers(b, 10, rows * dk, -1.0f, 1.0f);
+    b->b = numbers(b, 11, rows * dk, 0.0f, 1.0f);
+    normalise(b->a, rows, dk);
+    for (i = 0; i < rows * dk; ++i) b->b[i] *= -b->a[i];
+    b->data.a = b->a;
+    b->data.b = b->b;
+}
+
 static void make_buffers(buffers *b, const bench_row *rows, int count) {
     const int64_t tokens = rows->batch * rows->tokens, H = rows->heads;
     const int64_t dk = rows->dim_k, dv = rows->dim_v;
@@ -182,6 +216,8 @@ static void make_buffers(buffers *b, const bench_row *rows, int count) {
         if (state > states) states = state;
         if (work > workspace) workspace = work;
         if (row->features > b->data.most_features) b->data.most_features = row->features;
+        if ((bench_is_dplr(row) || bench_erases(row) || bench_reads_first(row)) && !b->a)
+            make_partners(b, row);
         if (row->decay != BENCH_NONE && !b->gates[row->decay])
             b->gates[row->decay] = make_gates(b, row);
     }

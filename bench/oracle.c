@@ -10,6 +10,7 @@ typedef struct head {
     int64_t r, dv;  /* of the state */
     double *S, *z;  /* [r][dv], [r] */
     double *f, *u;  /* features of one row, what a token writes */
+    double *e;      /* of DPLR: what it writes with b */
     double squares; /* |S|^2 */
     double *out, *size;
 } head;
@@ -106,10 +107,38 @@ static double decay(const head *s, int64_t t, int64_t i) {
     return g ? exp((double)g[s->at.row->decay == BENCH_CHANNEL ? i : 0]) : 1.0;
 }
 
+/* e = S^T a, of the state before it decays */
+static void predict(head *s, int64_t t) {
+    const float *a = partner(&s->at, s->at.data->a, t);
+    int64_t i, j;
+    for (j = 0; j < s->dv; ++j) s->e[j] = 0.0;
+    for (i = 0; i < s->r; ++i)
+        for (j = 0; j < s->dv; ++j) s->e[j] += (double)a[i] * s->S[i * s->dv + j];
+}
+
+/* S += b e^T */
+static void write_first(head *s, int64_t t) {
+    const float *b = partner(&s->at, s->at.data->b, t);
+    int64_t i, j;
+    for (i = 0; i < s->r; ++i)
+        for (j = 0; j < s->dv; ++j) s->S[i * s->dv + j] += (double)b[i] * s->e[j];
+}
+
+/* u = v - S^T (erase k), S being decayed; the write's own gate is none here */
+static void erase(head *s, int64_t t) {
+    const float *gates = partner(&s->at, s->at.data->erase, t);
+    int64_t i, j;
+    for (j = 0; j < s->dv; ++j) s->u[j] *= (double)beta(&s->at, t);
+    for (i = 0; i < s->r; ++i)
+        for (j = 0; j < s->dv; ++j) s->u[j] -= (double)gates[i] * s->f[i] * s->S[i * s->dv + j];
+}
+
 static void write_token(head *s, int64_t t) {
-    const int delta = bench_is_delta(s->at.row);
+    const int erases = bench_erases(s->at.row), delta = bench_is_delta(s->at.row) && !erases;
+    const int has_beta = bench_has_beta(s->at.row) && !erases, dplr = bench_is_dplr(s->at.row);
     const float *v = value(&s->at, t);
     int64_t i, j;
+    if (dplr) predict(s, t);
     features(s, key(&s->at, t), t);
     for (j = 0; j < s->dv; ++j) s->u[j] = (double)v[j];
     for (i = 0; i < s->r; ++i) {
@@ -118,7 +147,9 @@ static void write_token(head *s, int64_t t) {
         for (j = 0; j < s->dv; ++j) s->S[i * s->dv + j] *= alpha;
         for (j = 0; delta && j < s->dv; ++j) s->u[j] -= s->f[i] * s->S[i * s->dv + j];
     }
-    for (j = 0; bench_has_beta(s->at.row) && j < s->dv; ++j) s->u[j] *= (double)beta(&s->at, t);
+    if (dplr) write_first(s, t);
+    if (erases) erase(s, t);
+    for (j = 0; has_beta && j < s->dv; ++j) s->u[j] *= (double)beta(&s->at, t);
     s->squares = 0.0;
     for (i = 0; i < s->r; ++i)
         for (j = 0; j < s->dv; ++j) {
@@ -149,13 +180,43 @@ static void read_token(const head *s, int64_t t, int64_t n) {
         for (j = 0; j < s->dv; ++j) out[j] += factor * s->f[i] * s->S[i * s->dv + j];
 }
 
+/* q . (bonus k) v: what is read of the token itself, where that comes before its write. It counts in
+ * the size of the output. */
+static void add_bonus(const head *s, int64_t t, int64_t n) {
+    const bench_row *row = s->at.row;
+    const float *q = query(&s->at, t) + n * row->dim_k, *k = key(&s->at, t), *v = value(&s->at, t);
+    const float *bonus = s->at.data->bonus + s->at.h * row->dim_k;
+    const int64_t at = output_row(&s->at, t) + n;
+    double score = 0.0, q_squares = 0.0, k_squares = 0.0, v_squares = 0.0;
+    int64_t i;
+    for (i = 0; i < row->dim_k; ++i) {
+        const double x = (double)bonus[i] * (double)k[i], scaled = (double)bench_scale(row);
+        score += scaled * (double)q[i] * x;
+        q_squares += scaled * scaled * (double)q[i] * (double)q[i];
+        k_squares += x * x;
+    }
+    for (i = 0; i < s->dv; ++i) {
+        s->out[at * s->dv + i] += score * (double)v[i];
+        v_squares += (double)v[i] * (double)v[i];
+    }
+    s->size[at] += q_squares * k_squares * v_squares / (double)s->r;
+}
+
+static void recur_token(head *s, int64_t t) {
+    const int first = bench_reads_first(s->at.row);
+    int64_t n;
+    if (!first) write_token(s, t);
+    for (n = 0; n < s->at.queries; ++n) {
+        read_token(s, t, n);
+        if (first) add_bonus(s, t, n);
+    }
+    if (first) write_token(s, t);
+}
+
 static void recur(head *s, int passes) {
-    int64_t t, n;
+    int64_t t;
     for (; passes > 0; --passes)
-        for (t = 0; t < s->at.row->tokens; ++t) {
-            write_token(s, t);
-            for (n = 0; n < s->at.queries; ++n) read_token(s, t, n);
-        }
+        for (t = 0; t < s->at.row->tokens; ++t) recur_token(s, t);
 }
 
 int bench_oracle_token(const bench_row *row, int64_t token) {
@@ -194,7 +255,7 @@ static void softmax(const head *s, double *weights) {
 void bench_oracle(const bench_row *row, const bench_data *data, int passes, double *out,
                   double *size) {
     const int64_t r = bench_key_features(row), dv = row->dim_v;
-    const size_t state = (size_t)(r * dv + 2 * r + dv);
+    const size_t state = (size_t)(r * dv + 2 * r + 2 * dv);
     double *work = bench_allocate((state + (size_t)row->tokens) * sizeof *work);
     int64_t i;
     head s;
@@ -204,6 +265,8 @@ void bench_oracle(const bench_row *row, const bench_data *data, int passes, doub
     s.z = s.S + r * dv;
     s.f = s.z + r;
     s.u = s.f + r;
+    s.e = s.u + dv;
+    s.squares = 0.0;
     s.out = out;
     s.size = size;
     for (i = 0; i < unit_count(row); ++i) {

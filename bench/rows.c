@@ -16,7 +16,7 @@
 
 #define ALL_VARIANTS                                                                               \
     LA_RETNET, LA_LIGHTNING, LA_MAMBA2, LA_GLA, LA_FWP, LA_DELTANET, LA_GATED_DELTANET, LA_KDA,    \
-        LA_ELU, LA_COSFORMER, LA_FAVOR
+        LA_ELU, LA_COSFORMER, LA_FAVOR, LA_RWKV6, LA_RWKV7, LA_GDN2
 /* no two lines upon each other */
 #define PLOTTED_VARIANTS                                                                           \
     LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET, LA_GATED_DELTANET, LA_ELU, LA_COSFORMER, LA_FAVOR

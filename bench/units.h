@@ -54,6 +54,11 @@ static inline const float *value(const unit *s, int64_t t) {
     return row_at(s, s->data->v, t, s->row->heads, s->h, s->row->dim_v);
 }
 
+/* of erase, a or b: one for each key channel */
+static inline const float *partner(const unit *s, const float *x, int64_t t) {
+    return row_at(s, x, t, s->row->heads, s->h, s->row->dim_k);
+}
+
 static inline float beta(const unit *s, int64_t t) {
     return *row_at(s, s->data->beta, t, s->row->heads, s->h, 1);
 }

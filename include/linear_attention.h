@@ -1665,7 +1665,7 @@ static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int f
         return lai_muladd(rows + 2, LAI_TOKENS * (more + partner) + 5,
                           lai_muladd(3, columns, floats));
     if ((form == LA_CHUNKWISE && chunk == 0) || layer->bidirectional)
-        return lai_muladd(rows + 4, LAI_RING * (4 * more + 2 * partner + 3) + 9,
+        return lai_muladd(rows + 4, LAI_RING * (4 * more + 2 * partner + 3) + 11,
                           lai_muladd(2, columns, lai_muladd(LAI_RING, 32, floats)));
     floats = lai_muladd(LAI_ROUND16(chunk * writes), 2 * rows + columns + 6 * more + 1, floats);
     floats = lai_muladd(more * partner, columns, floats);
@@ -2174,7 +2174,7 @@ typedef struct lai_scan {
 #define lai_first_maximum     LAI_NAME(first_maximum)
 #define lai_begin_stream      LAI_NAME(begin_stream)
 #define lai_shift             LAI_NAME(shift)
-#define lai_gates16           LAI_NAME(gates16)
+#define lai_gate_row          LAI_NAME(gate_row)
 #define lai_load_z            LAI_NAME(load_z)
 #define lai_store_z           LAI_NAME(store_z)
 #define lai_panel             LAI_NAME(panel)
@@ -2264,6 +2264,7 @@ typedef struct lai_scan {
 #define lai_prefetch_fours    LAI_NAME(prefetch_fours)
 #define lai_columns_output    LAI_NAME(columns_output)
 #define lai_query_columns     LAI_NAME(query_columns)
+#define lai_write_columns     LAI_NAME(write_columns)
 #define lai_token_kv          LAI_NAME(token_kv)
 #define lai_read_rows         LAI_NAME(read_rows)
 #define lai_token_vk          LAI_NAME(token_vk)
@@ -2340,6 +2341,7 @@ typedef struct lai_scan {
 #define LAI_DELTA_SETS 1
 #define LAI_DPLR_SETS  2
 #define LAI_LARGE      LAI_INLINE /* what the scalar pass needs many instructions for */
+#define LAI_APART      0
 #define LAI_ROWS4      LAI_UNROLL4
 typedef __m256 lai_r;
 #define LAI_FENCE_SUM(x)  ((void)0)
@@ -2413,6 +2415,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_DELTA_SETS     2
 #define LAI_DPLR_SETS      4
 #define LAI_LARGE          LAI_INLINE
+#define LAI_APART          0
 #define LAI_ROWS4          LAI_UNROLL4
 typedef __m512 lai_r;
 #define LAI_FENCE_SUM(x)   ((void)0)
@@ -2478,6 +2481,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_DELTA_SETS         1
 #define LAI_DPLR_SETS          1
 #define LAI_LARGE              LAI_INLINE
+#define LAI_APART              0
 #define LAI_ROWS4              LAI_UNROLL4
 typedef float32x4_t lai_r;
 #define LAI_LEAVE()            ((void)0)
@@ -2537,6 +2541,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_DELTA_SETS   1
 #define LAI_DPLR_SETS    1
 #define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
+#define LAI_APART        1 /* no kernels of the recurrent form that read first, or write twice */
 #define LAI_ROWS4        LAI_LOOP4
 #if LAI_HAS_VECTORS
 #define LAI_FENCE(x)         __asm__ volatile("" : : : "memory")
@@ -3034,7 +3039,7 @@ static void lai_dot4(float s[4], const float *const S[4], const float *x, int64_
     lai_sum4(s, sa, sb, sc, sd);
 }
 
-LAI_INLINE float lai_dot(const float *x, const float *y, int64_t n) {
+LAI_LARGE float lai_dot(const float *x, const float *y, int64_t n) {
     lai_v sum = lai_zero();
     int64_t i;
     for (i = 0; i + 16 <= n; i += 16) sum = lai_fma(lai_load(x + i), lai_load(y + i), sum);
@@ -3611,10 +3616,13 @@ static double lai_shift(const lai_head *h, float before, float now) {
     return lai_has_maximum(h->layer) && before != now ? (double)before - (double)now : 0.0;
 }
 
-/* the gates of 16 rows from i on; rows that do not exist may have any */
-LAI_INLINE lai_v lai_gates16(const lai_head *h, int64_t t, int64_t i) {
+/* the gates of token t by channel: its row, or `room` with the one that is for all */
+static const float *lai_gate_row(const lai_head *h, int64_t t, float *room) {
     const float *at = h->log_decay.at + t * h->log_decay.step;
-    return h->gates_wide ? lai_load_n(at + i, h->features - i) : lai_set(*at);
+    int64_t i;
+    if (h->gates_wide) return at;
+    for (i = 0; i < h->features; i += 16) lai_store(room + i, lai_set(*at));
+    return room;
 }
 
 static void lai_load_z(const lai_head *h, float *z) {
@@ -3675,8 +3683,8 @@ LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, i
 }
 /* what a token writes, with what the state predicts where that counts: beta v, beta (v - r), or with
  * an erase gate, which is beta's part in r, beta v - r */
-LAI_INLINE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *beta, int64_t column,
-                             int64_t cols) {
+LAI_LARGE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *beta, int64_t column,
+                            int64_t cols) {
     if (h->delta && !h->erases) v = lai_sub(v, r);
     v = lai_times_beta(h, v, beta, column, cols);
     return h->erases ? lai_sub(v, r) : v;
@@ -3747,6 +3755,7 @@ typedef struct lai_pairs {
     float *room;       /* where R is not needed: arguments and results of exp */
     float *sum, *rest; /* ln G of decay per channel: [rows] each */
     float *held;       /* G itself, [rows], where queries read before the decay */
+    float *gates;      /* [2][rows]: see lai_gate_row */
     lai_pair_info *info;
     lai_pair_query *query;
     lai_stream stream;
@@ -3905,18 +3914,18 @@ LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
     return t;
 }
 
-/* does the running sum of some channel's gates leave the window at token t, or at the next one, if
- * there are both? */
-static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t t, int both) {
+/* does the running sum of some channel's gates leave the window within the pair? b may be null */
+static int lai_rows_leave(const lai_head *h, const lai_pairs *c, const float *a, const float *b) {
+    const int64_t n = h->features;
     const lai_v never = lai_set(LAI_NEVER);
     lai_v most = lai_zero();
     int64_t i;
-    for (i = 0; i < h->features; i += 16) {
-        const lai_v a = lai_add(lai_load(c->sum + i), lai_max(never, lai_gates16(h, t, i)));
-        most = lai_max(lai_mul(a, a), most); /* NaN does not count */
-        if (both) {
-            const lai_v b = lai_add(a, lai_max(never, lai_gates16(h, t + 1, i)));
-            most = lai_max(lai_mul(b, b), most);
+    for (i = 0; i < n; i += 16) {
+        const lai_v x = lai_add(lai_load(c->sum + i), lai_max(never, lai_load_n(a + i, n - i)));
+        most = lai_max(lai_mul(x, x), most); /* NaN does not count */
+        if (b) {
+            const lai_v y = lai_add(x, lai_max(never, lai_load_n(b + i, n - i)));
+            most = lai_max(lai_mul(y, y), most);
         }
     }
     return lai_any_greater(most, (float)(LAI_WINDOW * LAI_WINDOW));
@@ -3929,18 +3938,19 @@ static int lai_rows_leave(const lai_head *h, const lai_pairs *c, int64_t t, int 
 static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const lai_pair_rows *x,
                                float *room) {
     const int64_t slot = LAI_SLOT(p), n = h->features, t = 2 * p;
-    const int both = t + 1 < h->keys;
+    const float *a = lai_gate_row(h, t, c->gates);
+    const float *b = t + 1 < h->keys ? lai_gate_row(h, t + 1, c->gates + c->rows) : NULL;
     const lai_v never = lai_set(LAI_NEVER), zero = lai_zero(), one = lai_set(1.0f);
     float *K = c->K + slot * 2 * c->rows, *R = c->R + slot * 2 * c->rows,
           *rho = c->rho + slot * c->rows;
-    const int keep = !lai_rows_leave(h, c, t, both);
+    const int keep = !lai_rows_leave(h, c, a, b);
     lai_v kk = zero;
     int64_t i;
     c->info[LAI_STAGE(p)].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
         const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
-        const lai_v ga = lai_max(never, lai_gates16(h, t, i));
-        const lai_v gb = both ? lai_max(never, lai_gates16(h, t + 1, i)) : zero;
+        const lai_v ga = lai_max(never, lai_load_n(a + i, n - i));
+        const lai_v gb = b ? lai_max(never, lai_load_n(b + i, n - i)) : zero;
         lai_v rest = lai_load(c->rest + i);
         const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), ga, &rest);
         const lai_v A = lai_exp(sum, &rest), B = lai_exp(gb, NULL), AB = lai_mul(A, B);
@@ -4012,30 +4022,34 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
  * the first query with the a of the next token, then the other queries. */
 LAI_NOINLINE void lai_pair_dplr(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t t,
                                 float *G) {
-    const int64_t slot = LAI_SLOT(t), n = h->features, i0 = t - c->first;
-    const float *k = y->k.at + i0 * y->k.step, *b = h->b.at + t * h->b.step;
-    const float *q = c->queries > 0 ? y->q.at + i0 * y->q.step : c->zeros;
-    const int keep = !lai_rows_leave(h, c, t, 0);
-    const lai_v one = lai_set(1.0f);
+    const int64_t slot = LAI_SLOT(t), n = h->features, at = t - c->first;
+    const float *k = y->k.at + at * y->k.step, *b = h->b.at + t * h->b.step;
+    const float *a = t + 1 < h->keys ? h->a.at + (t + 1) * h->a.step : c->zeros;
+    const float *q = y->q.at + at * y->q.step, *gates = lai_gate_row(h, t, c->gates);
+    const int keep = !lai_rows_leave(h, c, gates, NULL);
+    const lai_v one = lai_set(1.0f), never = lai_set(LAI_NEVER), zero = lai_zero();
     float *K = c->K + slot * 2 * c->rows, *Q = c->Q + slot * c->queries * 2 * c->rows;
+    float *rho = c->rho + slot * c->rows;
     int64_t i, m;
     c->info[LAI_STAGE(t)].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
-        lai_v rest = lai_load(c->rest + i),
-              gate = lai_max(lai_set(LAI_NEVER), lai_gates16(h, t, i));
-        const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), gate, &rest);
+        lai_v rest = lai_load(c->rest + i), g = lai_max(never, lai_load_n(gates + i, n - i));
+        const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), g, &rest);
         const lai_v now = lai_exp(sum, &rest), inverse = keep ? lai_div(one, now) : one;
+        const lai_v late = keep ? now : one;
         lai_store_eights(K + 2 * i, lai_mul(lai_load_n(b + i, n - i), inverse),
                          lai_mul(lai_load_n(k + i, n - i), inverse));
-        lai_store(c->sum + i, keep ? sum : lai_zero());
-        lai_store(c->rest + i, keep ? rest : lai_zero());
-        lai_store(c->rho + slot * c->rows + i, now);
-        lai_store(G + i, keep ? now : one);
+        lai_store_eights(Q + 2 * i, lai_mul(lai_load_n(q + i, n - i), late),
+                         lai_mul(lai_load_n(a + i, n - i), late));
+        lai_store(c->sum + i, keep ? sum : zero);
+        lai_store(c->rest + i, keep ? rest : zero);
+        lai_store(rho + i, now);
+        lai_store(G + i, late);
     }
-    for (m = 0; m <= c->queries / 2; ++m, Q += 2 * c->rows) {
-        const float *first = m == 0 ? q : q + (2 * m - 1) * y->q_next, *second = c->zeros;
-        if (m == 0 && t + 1 < h->keys) second = h->a.at + (t + 1) * h->a.step;
-        if (m > 0 && 2 * m < c->queries) second = q + 2 * m * y->q_next;
+    for (m = 1; m < c->queries; m += 2) {
+        const float *first = q + m * y->q_next;
+        const float *second = m + 1 < c->queries ? first + y->q_next : c->zeros;
+        Q += 2 * c->rows;
         for (i = 0; i < n; i += 16)
             lai_store_eights(Q + 2 * i, lai_mul(lai_load_n(first + i, n - i), lai_load(G + i)),
                              lai_mul(lai_load_n(second + i, n - i), lai_load(G + i)));
@@ -4339,6 +4353,7 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
     c->sum = at, at += rows;
     c->rest = at, at += rows;
     c->held = at, at += rows;
+    c->gates = at, at += 2 * rows;
     c->predicted = at, at += 2 * columns;
     c->info = (lai_pair_info *)(void *)at, at += 16 * 2 * LAI_RING;
     c->query = (lai_pair_query *)(void *)at, at += 5 * LAI_RING * h->queries;
@@ -4455,7 +4470,7 @@ typedef struct lai_gate_rows {
 } lai_gate_rows;
 
 /* value and step of 16 rows whose gates are g */
-LAI_INLINE void lai_store_gate(float *value, float *step, lai_v g) {
+LAI_LARGE void lai_store_gate(float *value, float *step, lai_v g) {
     lai_v s, e = lai_exp_parts(g, NULL, &s), on = lai_greater(g, lai_set(LAI_WEAK));
     lai_store(value, lai_fma(s, e, lai_add(s, lai_keep(lai_set(-1.0f), on))));
     lai_store(step, on);
@@ -4486,7 +4501,8 @@ static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, l
         lai_store_gate(room + i, room + rows + i,
                        lai_mul(half, h->gates_wide ? lai_load_n(at + i, n - i) : same));
     g->mode = one == 0.0f ? LAI_STAY : one / (float)g->times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
-    if (g->all) g->mode = h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
+    if (g->all)
+        g->mode = LAI_APART ? LAI_MIXED : h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
 }
 LAI_INLINE lai_v lai_decay_as(int mode, lai_v x, lai_v value, lai_v step) {
     if (mode == LAI_STAY) return x;
@@ -4537,6 +4553,8 @@ typedef struct lai_token {
     float *spare;     /* a row of zeros: what rows that do not exist are, for [dv][r] */
     int64_t q_next, t;
     int silent;    /* it writes next to nothing */
+    int early;     /* something reads before the state decays: the first query, or a */
+    int apart;     /* and the first query does so on its own */
     int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
     lai_gate_rows gate;
 } lai_token;
@@ -4680,21 +4698,22 @@ LAI_TOKEN(lai_columns_mixed, lai_rows_mixed, LAI_MIXED)
 LAI_TOKEN(lai_columns_first, lai_rows_first, LAI_FIRST)
 LAI_TOKEN(lai_columns_both, lai_rows_both, LAI_BOTH)
 #undef LAI_TOKEN
-#define LAI_BY_CHANNEL(pass, otherwise) (LAI_HAS_CHANNELS ? (pass) : (otherwise))
+#define LAI_ONLY(there, pass, otherwise) (LAI_HAS_CHANNELS && (there) ? (pass) : (otherwise))
 static const lai_columns_pass lai_columns_passes[6] = {
     lai_columns_stay,
     lai_columns_step,
     lai_columns_scale,
-    LAI_BY_CHANNEL(lai_columns_mixed, lai_columns_scale),
-    LAI_BY_CHANNEL(lai_columns_first, lai_columns_scale),
-    LAI_BY_CHANNEL(lai_columns_both, lai_columns_scale)};
-static const lai_rows_pass lai_rows_passes[6] = {lai_rows_stay,
-                                                 lai_rows_step,
-                                                 lai_rows_scale,
-                                                 LAI_BY_CHANNEL(lai_rows_mixed, lai_rows_scale),
-                                                 LAI_BY_CHANNEL(lai_rows_first, lai_rows_scale),
-                                                 LAI_BY_CHANNEL(lai_rows_both, lai_rows_scale)};
-#undef LAI_BY_CHANNEL
+    LAI_ONLY(1, lai_columns_mixed, lai_columns_scale),
+    LAI_ONLY(!LAI_APART, lai_columns_first, lai_columns_scale),
+    LAI_ONLY(!LAI_APART, lai_columns_both, lai_columns_scale)};
+static const lai_rows_pass lai_rows_passes[6] = {
+    lai_rows_stay,
+    lai_rows_step,
+    lai_rows_scale,
+    LAI_ONLY(1, lai_rows_mixed, lai_rows_scale),
+    LAI_ONLY(!LAI_APART, lai_rows_first, lai_rows_scale),
+    LAI_ONLY(!LAI_APART, lai_rows_both, lai_rows_scale)};
+#undef LAI_ONLY
 
 /* What a block of columns is in memory: `runs` of `length` floats, `stride` apart */
 static float *lai_state_block(const lai_head *h, float *S, int64_t first, int64_t columns,
@@ -4732,8 +4751,8 @@ LAI_INLINE void lai_sweep(const lai_head *h, const lai_token *x, float *S, int64
 }
 
 /* what query head m gets: of what it read, y, and, where that came first, of the token's own u */
-LAI_INLINE void lai_token_output(const lai_head *h, const lai_token *x, int64_t m, int64_t column,
-                                 int64_t cols, lai_v y, const float *u) {
+LAI_LARGE void lai_token_output(const lai_head *h, const lai_token *x, int64_t m, int64_t column,
+                                int64_t cols, lai_v y, const float *u) {
     y = lai_mul(lai_set(x->factor[m]), y);
     if (h->before) y = lai_fma1(x->own[m], lai_load(u), y);
     lai_store_n(lai_output(h, m, x->t, column), y, cols);
@@ -4774,14 +4793,24 @@ static void lai_query_columns(const lai_head *h, const lai_token *x, const float
     }
 }
 
+/* the write that comes first, of b e^T, and the decay, in a pass of its own */
+static void lai_write_columns(const lai_head *h, lai_token *x, float *S) {
+    lai_token first = *x;
+    int64_t c;
+    first.k = x->b;
+    first.u = x->e;
+    for (c = 0; c < h->columns; c += 16) lai_store(x->y + c, lai_zero());
+    lai_columns_passes[x->gate.mode](&first, S, h->dim_v, h->features, h->columns);
+    x->gate.mode = LAI_STAY;
+}
+
 static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
     const int64_t n = h->features, stride = h->dim_v, first = h->first, columns = h->columns;
-    const int early = h->before || h->dplr, swept = x->gate.times == 2;
     const float *beta = h->beta.at + x->t * h->beta.step;
     float *S = state + first;
     int64_t c;
     x->ahead = h->keys > LAI_FEW ? 0 : 8 * stride;
-    if (!early) lai_sweep(h, x, state, first, columns);
+    if (!x->early) lai_sweep(h, x, state, first, columns);
     if (x->predictor) {
         lai_read_columns(S, stride, n, columns, x->predictor, x->ahead, x->e);
         x->ahead = 0;
@@ -4791,11 +4820,12 @@ static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
         const lai_v r = x->predictor ? lai_load(x->e + c) : lai_zero();
         lai_store(x->u + c, lai_written(h, v, r, beta, first + c, columns - c));
     }
-    if (h->before) lai_query_columns(h, x, S, swept ? 0 : 1);
-    if (early) lai_sweep(h, x, state, first, columns);
+    if (h->before) lai_query_columns(h, x, S, x->apart ? 0 : 1);
+    if (x->early) lai_sweep(h, x, state, first, columns);
+    if (LAI_APART && h->dplr) lai_write_columns(h, x, S);
     for (c = 0; c < columns; c += 16) lai_store(x->y + c, lai_zero());
     lai_columns_passes[x->gate.mode](x, S, stride, n, columns);
-    if (!(h->before && swept)) lai_columns_output(h, x, 0);
+    if (!x->apart) lai_columns_output(h, x, 0);
     if (!h->before) lai_query_columns(h, x, S, 1);
 }
 
@@ -4824,22 +4854,28 @@ static void lai_query_rows(const lai_head *h, const lai_token *x, const float *S
 static void lai_token_rows_block(const lai_head *h, const lai_token *x, float *state, int64_t row,
                                  int64_t rows) {
     const int64_t n = h->features;
-    const int early = h->before || h->dplr, swept = x->gate.times == 2;
     const float *beta = h->beta.at + x->t * h->beta.step;
     float *S = state + row * n, u[16], e[16], y[16];
+    int mode = x->gate.mode;
     lai_v r = lai_zero();
     lai_store(e, r);
     lai_store(y, r);
-    if (!early) lai_sweep(h, x, state, row, rows);
+    if (!x->early) lai_sweep(h, x, state, row, rows);
     if (x->predictor) {
         lai_read_rows(x, S, x->predictor, n, rows, e);
         r = lai_load_fours(e);
     }
     lai_store(u, lai_written(h, lai_value(h, x->t, row, rows), r, beta, row, rows));
-    if (h->before) lai_query_rows(h, x, S, row, rows, swept ? 0 : 1, u);
-    if (early) lai_sweep(h, x, state, row, rows);
-    lai_rows_passes[x->gate.mode](x, S, n, rows, u, e, y);
-    if (!(h->before && swept)) lai_token_output(h, x, 0, row, rows, lai_load_fours(y), u);
+    if (h->before) lai_query_rows(h, x, S, row, rows, x->apart ? 0 : 1, u);
+    if (x->early) lai_sweep(h, x, state, row, rows);
+    if (LAI_APART && h->dplr) {
+        lai_token first = *x;
+        first.k = x->b;
+        lai_rows_passes[mode](&first, S, n, rows, e, e, y);
+        mode = LAI_STAY;
+    }
+    lai_rows_passes[mode](x, S, n, rows, u, e, y);
+    if (!x->apart) lai_token_output(h, x, 0, row, rows, lai_load_fours(y), u);
     if (!h->before) lai_query_rows(h, x, S, row, rows, 1, u);
 }
 
@@ -4938,6 +4974,8 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
     for (j = 0; h->delta && j < rows; j += 16)
         lai_store(c->predictor + j, lai_decay_rows(lai_load_n(p + j, h->features - j), &x.gate, j));
     x.silent = lai_is_silent(h, x.k, h->v.at + t * h->v.step);
+    x.early = h->before || h->dplr;
+    x.apart = h->before && (LAI_APART || x.gate.times == 2); /* it would see the state decayed */
     if (x.gate.times == 2) lai_decay_all(c->z, &x.gate, rows);
     for (j = 0; x.silent && h->normalised && j < rows; j += 16)
         lai_store(c->z + j, lai_flush(lai_load(c->z + j), lai_load(x.gate.value + j * x.gate.all)));
@@ -5183,16 +5221,17 @@ static double lai_tile_shift(const lai_head *h, const lai_mapped *y, int64_t r, 
 /* does the gate of token t take some channel's decay below e^-60? If not, it counts, and *gamma is
  * the decay since the chunk began. */
 static int lai_forgets(const lai_head *h, lai_chunk *c, int64_t t, float *gamma) {
+    const float *at = lai_gate_row(h, t, c->gates);
     const lai_v never = lai_set(LAI_NEVER);
     lai_v least = lai_zero();
     int64_t i;
     for (i = 0; i < c->rows; i += 16) {
-        const lai_v g = lai_max(never, lai_gates16(h, t, i));
+        const lai_v g = lai_max(never, lai_load_n(at + i, h->features - i));
         least = lai_min(g, lai_min(lai_add(lai_load(c->sum + i), g), least));
     }
     if (lai_any_greater(lai_sub(lai_zero(), least), (float)-LAI_FORGET)) return 1;
     for (i = 0; i < c->rows; i += 16) {
-        const lai_v g = lai_max(never, lai_gates16(h, t, i));
+        const lai_v g = lai_max(never, lai_load_n(at + i, h->features - i));
         lai_v rest = lai_load(c->rest + i);
         const lai_v sum = lai_sum_exactly(lai_load(c->sum + i), g, &rest);
         lai_store(c->sum + i, sum);
@@ -5447,7 +5486,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->predicts = h->delta || h->dplr;
     c->streams = c->predicts + h->queries;
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate || h->decay_wide;
-    c->empty = !h->state_in;
+    c->empty = !h->state_in && !h->erases; /* what erases may be NaN */
     c->weak = 0;
     c->count = 0;
     c->log_gamma = 0.0;
@@ -5467,6 +5506,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->z = at, at += rows;
     memset(c->gates, 0, (size_t)rows * 6 * sizeof *at);
     memset(c->decay, 0, (size_t)c->length * sizeof *at); /* lanes behind the last token */
+    memset(c->gamma, 0, (size_t)rows * sizeof *at);      /* of no token before the first */
     lai_begin_stream(h, &c->stream, at, at + lai_scratch_floats(h, rows, LAI_TILE));
     lai_load_panels(h, c->panels);
     lai_load_z(h, c->z);
@@ -5998,6 +6038,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef LAI_DELTA_SETS
 #undef LAI_DPLR_SETS
 #undef LAI_LARGE
+#undef LAI_APART
 #undef LAI_ROWS4
 #undef lai_r
 #undef lai_lanes
@@ -6117,7 +6158,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_first_maximum
 #undef lai_begin_stream
 #undef lai_shift
-#undef lai_gates16
+#undef lai_gate_row
 #undef lai_load_z
 #undef lai_store_z
 #undef lai_panel
@@ -6207,6 +6248,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_prefetch_fours
 #undef lai_columns_output
 #undef lai_query_columns
+#undef lai_write_columns
 #undef lai_token_kv
 #undef lai_read_rows
 #undef lai_token_vk
@@ -6674,6 +6716,11 @@ LA_DEF la_status la_forward_openmp(const la_layer *layer, const la_call *call) {
 }
 #endif
 
+/* floats that each token brings in such a tensor, if it is there */
+static double lai_row_floats(const la_in *x) {
+    return x->data && x->token_stride != 0 ? (double)x->width : 0.0;
+}
+
 /* the least work and traffic of the whole call */
 static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *plan) {
     const double B = (double)call->batch, H = (double)layer->heads, dk = (double)layer->dim_k;
@@ -6693,8 +6740,10 @@ static void lai_plan_cost(const la_layer *layer, const la_call *call, la_plan *p
             2.0 * dk * (double)layer->features * (keys + queries * (double)lai_queries(layer)) * H;
     plan->bytes =
         keys * ((double)layer->k_heads * dk + H * dv) + queries * (q_heads * dk + out_heads * dv);
-    if (call->log_decay.data && call->log_decay.token_stride != 0)
-        plan->bytes += keys * H * (double)call->log_decay.width;
+    plan->bytes += keys * H * lai_row_floats(&call->log_decay);
+    plan->bytes += keys * H * lai_row_floats(&call->erase);
+    plan->bytes += keys * H * lai_row_floats(&call->bonus);
+    plan->bytes += keys * H * (lai_row_floats(&call->a) + lai_row_floats(&call->b));
     if (call->beta.data) plan->bytes += keys * H * (double)call->beta.width;
     if (call->out_gate.data) plan->bytes += queries * out_heads * dv;
     plan->bytes += states * B * H * (double)lai_head_floats(layer);
@@ -6720,7 +6769,7 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
                                             : call->chunk;
     plan->kernel = "tile";
     if (layer->bidirectional || (plan->form == LA_CHUNKWISE && plan->chunk == 0)) {
-        plan->chunk = 2;
+        plan->chunk = layer->write == LA_WRITE_DPLR ? 1 : 2;
         plan->kernel = "pair";
     } else if (plan->form == LA_RECURRENT) {
         plan->chunk = 1;

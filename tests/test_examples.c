@@ -491,6 +491,52 @@ TEST(probe_channel_decay_delta) {
     run_example(&example);
 }
 
+/* The rules that have a bonus, or a = -k and b = beta k, in every way and both layouts. */
+static void probe_rule(const char *name, la_variant variant, const double *o, const double *S) {
+    static const float bonus[] = {0.25f, 2}, a[] = {-1, 0, -0.5f, -0.5f};
+    static const float b[] = {0.5f, 0, 0.75f, 0.75f}; /* beta k */
+    Spec spec = {.variant = variant, .T = 2, .dk = 2, .dv = 1, .gate = GATE_ZERO};
+    Problem *problem;
+    Way way;
+    int i;
+    spec.exact = spec.gate_channel = 1;
+    problem = problem_blank(&spec);
+    problem->note = name;
+    memcpy(problem->q.data, probe_q, sizeof probe_q);
+    memcpy(problem->k.data, probe_k, sizeof probe_k);
+    memcpy(problem->v.data, probe_v, sizeof probe_v);
+    memcpy(problem->log_decay.data, probe_A, sizeof probe_A);
+    memcpy(problem->state_start, probe_S0, sizeof probe_S0);
+    if (variant == LA_RWKV6) {
+        memcpy(problem->bonus.data, bonus, sizeof bonus);
+    } else {
+        memcpy(problem->a.data, a, sizeof a);
+        memcpy(problem->b.data, b, sizeof b);
+    }
+    problem_oracle(problem);
+    for (i = 0; i < 2; i++) {
+        CHECK(problem->want.out[i] == o[i], "%s: o %g, want %g", name, problem->want.out[i], o[i]);
+        CHECK(problem->want.state[i] == S[i], "%s: S %g", name, problem->want.state[i]);
+    }
+    for (i = 0; way_number(i, &way); i++) {
+        if (problem_run(problem, &way)) {
+            problem_check_exact(problem);
+        }
+    }
+    problem_free(problem);
+}
+
+TEST(probe_rwkv6) {
+    static const double o[] = {-2.5, 1.875}, S[] = {2.125, 0.5};
+    probe_rule("read before the write, with a bonus", LA_RWKV6, o, S);
+}
+
+/* (Its key is written as it is: only b has beta.) */
+TEST(probe_rwkv7) {
+    static const double o[] = {-2, 1.5}, S[] = {2, 0.5};
+    probe_rule("a = -k, b = beta k", LA_RWKV7, o, S);
+}
+
 TEST(probe_normalised) {
     static const float q[] = {1, 2, 1, 1}, S0z0[] = {1, -2, 1, 1};
     static const double o[] = {-0.25, 1}, S[] = {4.5, -0.5, 2.5, 1.5};

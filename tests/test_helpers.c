@@ -51,10 +51,10 @@ static long double gate_of(float a, float A_log, float dt_bias) {
     return -expl((long double)A_log + logl(x > 0 ? x + log1pl(expl(-x)) : log1pl(expl(x))));
 }
 
-static const float gate_a[] = {0,   1,    -1,   3.5f,  -20, 20,   88,    -88,    -103.5f, -200,
+static const float gate_a[] = {0,   1,    -1,   3.5f, -20, 20,    88,     -88,    -103.5f, -200,
                                200, 1000, -1e4, 1e4f, -30, 1e30f, -1e30f, 1e-30f, -1e-30f, FLT_MAX};
-static const float gate_A[] = {0,   1,     -1,  2.7f, 88,   -88,     100,    104, -100,
-                               150, -1000, 1e4, -1e4, 1e30f, -1e30f, 9999.5f};
+static const float gate_A[] = {0,    1,   -1,    2.7f, 88,   -88,   100,    104,
+                               -100, 150, -1000, 1e4,  -1e4, 1e30f, -1e30f, 9999.5f};
 static const float gate_dt[] = {0, -4.6f, 1, -200, 1e30f};
 
 TEST(helpers_gate_log_decay) {
@@ -170,8 +170,7 @@ static long double step_of(float a, float dt_bias, float low, float high) {
 
 static long double step_gate_of(float a, float A_log, float dt_bias, float low, float high) {
     long double step = step_of(a, dt_bias, low, high), free_step = step_of(a, dt_bias, 0, 0);
-    return step == free_step ? gate_of(a, A_log, dt_bias)
-                             : -expl((long double)A_log + logl(step));
+    return step == free_step ? gate_of(a, A_log, dt_bias) : -expl((long double)A_log + logl(step));
 }
 
 TEST(helpers_mamba2_gates) {
@@ -238,6 +237,34 @@ TEST(helpers_sigmoid) {
     CHECK(la_sigmoid(y, x, 1) == LA_OK && isnan(y[0]), "NaN became %g", (double)y[0]);
     CHECK(la_sigmoid(NULL, x, 1) == LA_E_NULL && la_sigmoid(y, NULL, 1) == LA_E_NULL, "null");
     CHECK(la_sigmoid(y, x, -1) == LA_E_SIZE, "negative");
+}
+
+TEST(helpers_rwkv_log_decay) {
+    static const float ends[] = {0, -88, 88, -104, -1e30f, -INFINITY, 5, -5, -0.5f};
+    float w[400], g[400];
+    int i;
+    for (i = 0; i < 400; i++) {
+        w[i] = i < COUNT(ends) ? ends[i] : (float)(i - 200) * 0.4f;
+    }
+    CHECK(la_rwkv_log_decay(g, w, 400) == LA_OK, "status");
+    for (i = 0; i < 400; i++) {
+        check_float("rwkv", g[i], -expl((long double)w[i]), (double)w[i], 0);
+    }
+    CHECK(la_rwkv_log_decay(w, w, 400) == LA_OK, "in place");
+    check_same("in place", w, g, 400);
+    CHECK(la_rwkv_log_decay(NULL, w, 1) == LA_E_NULL, "null");
+    CHECK(la_rwkv_log_decay(g, NULL, 1) == LA_E_NULL, "null");
+    CHECK(la_rwkv_log_decay(NULL, NULL, 0) == LA_OK, "nothing");
+    CHECK(la_rwkv_log_decay(g, w, -1) == LA_E_SIZE, "negative");
+}
+
+TEST(helpers_views_of_rows_for_all_tokens) {
+    static const float x[6];
+    la_in one = la_per_head(x), many = la_per_channel(x, 3);
+    CHECK(one.data == x && one.width == 1 && one.head_stride == 1, "one number");
+    CHECK(many.data == x && many.width == 3 && many.head_stride == 3, "a row");
+    CHECK(one.token_stride == 0 && one.batch_stride == 0, "one number at every token");
+    CHECK(many.token_stride == 0 && many.batch_stride == 0, "a row at every token");
 }
 
 /* ---------------------------------------------------------------- states */
@@ -362,8 +389,9 @@ static double compulsory_bytes(const Problem *problem) {
 }
 
 TEST(helpers_describe) {
-    Spec spec = {LA_GATED_DELTANET, .B = 2, .T = 67, .H = 4, .Hk = 2, .dk = 7, .dv = 19,
-                 .gate = GATE_MILD, .beta = BETA_TOKEN};
+    Spec spec = {LA_GATED_DELTANET, .B = 2,  .T = 67,  .H = 4,
+                 .Hk = 2,           .dk = 7, .dv = 19, .gate = GATE_MILD,
+                 .beta = BETA_TOKEN};
     Problem *problem = problem_new(&spec);
     Way way;
     int i;
@@ -378,20 +406,42 @@ TEST(helpers_describe) {
     problem_free(problem);
 }
 
+/* What the rules per channel take and read. */
+TEST(helpers_describe_rules_per_channel) {
+    static const la_variant rules[] = {LA_RWKV6, LA_RWKV7, LA_GDN2};
+    static const double flops[] = {4, 8, 6}, rows[] = {1, 3, 2}; /* of dk, beside q and k */
+    int i;
+    for (i = 0; i < 3; i++) {
+        Spec spec = {rules[i], .T = 50,           .H = 3,           .dk = 7,
+                     .dv = 19, .gate = GATE_MILD, .gate_channel = 1};
+        Problem *problem = problem_new(&spec);
+        double tokens = 50 * 3, state = 7 * 19, want = 4 * (tokens * ((2 + rows[i]) * 7 + 2 * 19));
+        la_plan plan;
+        problem->call.form = LA_CHUNKWISE;
+        CHECK(la_describe(&problem->layer, &problem->call, &plan) == LA_OK, "status");
+        CHECK(plan.flops == tokens * flops[i] * state, "%g flops", plan.flops);
+        CHECK(plan.bytes == want + 4 * 2 * 3 * state, "%g bytes, want %g", plan.bytes, want);
+        CHECK(plan.chunk == (i == 1 ? 1 : 2) && strcmp(plan.kernel, "pair") == 0, "%s %d",
+              plan.kernel, (int)plan.chunk);
+        problem_free(problem);
+    }
+}
+
 /* What AUTO says that it would take, asked for by name, gives the same bits. */
 TEST(helpers_describe_tells_what_auto_takes) {
     static const int64_t lengths[] = {1, 2, 17, 150};
+    static const la_variant taken[] = {LA_RETNET, LA_GATED_DELTANET, LA_RWKV6, LA_RWKV7, LA_GDN2};
     int i, n;
     for (n = 0; n < COUNT(lengths); n++) {
-        for (i = 0; i < 4; i++) {
+        for (i = 0; i < 10; i++) {
             Spec spec = {LA_RETNET, .T = lengths[n], .H = 2, .dk = 13, .dv = 19, .gate = GATE_MILD};
             Way way = {LA_AUTO, LA_ISA_AUTO, 0, 1};
             Problem *problem;
             la_plan plan;
             float *want, *got;
             size_t count;
-            spec.variant = i % 2 ? LA_RETNET : LA_GATED_DELTANET;
-            spec.layout = i / 2;
+            spec.variant = taken[i / 2];
+            spec.layout = i % 2;
             problem = problem_new(&spec);
             check_plan(problem, &way, &plan);
             problem_run(problem, &way);

@@ -14,7 +14,7 @@
 
 /* A small good call, all of whose buffers stand in one arena: a byte written anywhere shows. */
 enum { B = 2, T = 3, H = 4, HK = 2, DK = 5, DV = 6, STATE = H * DK * DV, FEATURES = 7 };
-enum { Q, K, V, LOG_DECAY, BETA, OUT, STATE_IN, STATE_OUT, PROJECTION, PLACES };
+enum { Q, K, V, LOG_DECAY, BETA, OUT, STATE_IN, STATE_OUT, PROJECTION, PARTNER, B_OF_A, PLACES };
 enum { WORKSPACE = 32768, PLACE = 2048, ARENA = WORKSPACE + (PLACES + 1) * PLACE }; /* floats */
 
 typedef struct Fixture {
@@ -37,7 +37,16 @@ static void fixture_layer(la_layer *layer, la_variant variant) {
     }
 }
 
-static void fixture_views(la_call *call) {
+static void fixture_views(la_call *call, la_variant variant) {
+    la_in partner = la_bthd(fixture.at[PARTNER], T, H, DK);
+    if (variant == LA_GDN2) {
+        call->erase = partner;
+    } else if (variant == LA_RWKV6) {
+        call->bonus = la_per_channel(fixture.at[PARTNER], DK);
+    } else if (variant == LA_RWKV7) {
+        call->a = partner;
+        call->b = la_bthd(fixture.at[B_OF_A], T, H, DK);
+    }
     call->q = la_bthd(fixture.at[Q], T, H, DK);
     call->k = la_bthd(fixture.at[K], T, HK, DK);
     call->v = la_bthd(fixture.at[V], T, H, DV);
@@ -64,7 +73,7 @@ static void fixture_set(la_variant variant) {
     }
     fixture_layer(&fixture.layer, variant);
     CHECK(la_call_init(&fixture.call, &fixture.layer, B, T) == LA_OK, "variant %d", (int)variant);
-    fixture_views(&fixture.call);
+    fixture_views(&fixture.call, variant);
     fixture.call.form = LA_RECURRENT;
     fixture.call.workspace = fixture.arena;
     fixture.call.workspace_size = la_workspace_size(&fixture.layer, &fixture.call);
@@ -142,7 +151,7 @@ TEST(input_good_calls_pass) {
     ACCEPTED(call->beta = la_bthd(fixture.at[BETA], T, H, DV));
     ACCEPTED(call->state_in = NULL, call->state_out = NULL);
     ACCEPTED(call->state_in = call->state_out);
-    ACCEPTED(call->state_in_stride = 0); /* one state for all: a real stride */
+    ACCEPTED(call->state_in_stride = 0);                  /* one state for all: a real stride */
     ACCEPTED(call->k = call->q, call->k.head_stride = 0); /* inputs may overlap */
     ACCEPTED(call->q.token_stride = -T * DK, call->q.data += 2 * T * H * DK);
     ACCEPTED(layer->scale = -1, layer->l2_mode = LA_L2_MAX, layer->l2_eps = 0);
@@ -152,6 +161,76 @@ TEST(input_good_calls_pass) {
     ACCEPTED(layer->q_heads = 8, call->q = la_bthd(fixture.at[Q], T, 8, DK),
              call->out = la_bthd_out(fixture.at[OUT], T, 8, DV),
              call->workspace_size = la_workspace_size(layer, call));
+}
+
+/* What stands beside the keys of some rules is theirs alone. */
+TEST(input_partners) {
+    static const la_variant rules[] = {LA_GDN2, LA_RWKV6, LA_RWKV7};
+    static const la_variant others[] = {LA_ELU, LA_RETNET, LA_GLA};
+    float *partner, *last;
+    int i;
+    for (i = 0; i < COUNT(rules); i++) {
+        ACCEPTED_OF(rules[i], (void)0);
+        ACCEPTED_OF(rules[i], call->log_decay.data = NULL);
+        ACCEPTED_OF(rules[i], call->log_decay = la_bthd(fixture.at[LOG_DECAY], T, H, DK));
+        ACCEPTED_OF(rules[i], call->erase.data = NULL, call->bonus.data = NULL);
+        ACCEPTED_OF(rules[i], call->beta = la_bthd(fixture.at[BETA], T, H, DV));
+        REFUSED_OF(rules[i], LA_E_DIRECTION, "bidirectional", layer->bidirectional = 1);
+    }
+    ACCEPTED_OF(LA_RWKV6, call->bonus = la_bthd(fixture.at[PARTNER], T, H, DK));
+    ACCEPTED_OF(LA_RWKV7, call->b = call->a); /* inputs may overlap */
+    ACCEPTED_OF(LA_RWKV7, call->tokens = call->keys = 0, call->a.data = NULL);
+    ACCEPTED(call->erase = la_bthd(fixture.at[PARTNER], T, H, DK)); /* any delta rule's */
+    for (i = 0; i < COUNT(others); i++) {
+        REFUSED_OF(others[i], LA_E_UNSUPPORTED, "erase", call->erase = call->q);
+        REFUSED_OF(others[i], LA_E_UNSUPPORTED, "bonus", call->bonus = call->q);
+        REFUSED_OF(others[i], LA_E_UNSUPPORTED, "a", call->a = call->q);
+        REFUSED_OF(others[i], LA_E_UNSUPPORTED, "b", call->b = call->q);
+    }
+    REFUSED(LA_E_UNSUPPORTED, "bonus", call->bonus = call->q);
+    REFUSED_OF(LA_RWKV6, LA_E_UNSUPPORTED, "erase", call->erase = call->q);
+    REFUSED_OF(LA_RWKV7, LA_E_UNSUPPORTED, "erase", call->erase = call->q);
+    REFUSED_OF(LA_RWKV7, LA_E_NULL, "a", call->a.data = NULL);
+    REFUSED_OF(LA_RWKV7, LA_E_NULL, "b", call->b.data = NULL);
+    REFUSED_OF(LA_RWKV7, LA_E_SHAPE, "a.width", call->a.width = DV);
+    REFUSED_OF(LA_RWKV7, LA_E_SHAPE, "b.width", call->b.width = 1);
+    REFUSED_OF(LA_RWKV6, LA_E_SHAPE, "bonus.width", call->bonus.width = 1);
+    REFUSED_OF(LA_GDN2, LA_E_SHAPE, "erase.width", call->erase.width = 0);
+    REFUSED_OF(LA_RWKV7, LA_E_TYPE, "a.type", call->a.type = LA_F32 + 1);
+    REFUSED_OF(LA_RWKV7, LA_E_TYPE, "b.type", call->b.type = -1);
+    REFUSED_OF(LA_RWKV6, LA_E_TYPE, "bonus.type", call->bonus.type = 7);
+    REFUSED_OF(LA_GDN2, LA_E_TYPE, "erase.type", call->erase.type = 7);
+    REFUSED_OF(LA_RWKV7, LA_E_OVERFLOW, "a", call->a.token_stride = INT64_MAX);
+    REFUSED_OF(LA_RWKV7, LA_E_OVERFLOW, "b", call->b.head_stride = INT64_MIN);
+    REFUSED_OF(LA_RWKV6, LA_E_OVERFLOW, "bonus", call->bonus.head_stride = INT64_MAX);
+    REFUSED_OF(LA_GDN2, LA_E_OVERFLOW, "erase", call->erase.batch_stride = INT64_MAX);
+    for (i = 0; i < COUNT(rules); i++) {
+        partner = fixture.at[PARTNER];
+        last = rules[i] == LA_RWKV6 ? partner + H * DK - 1 : partner + B * T * H * DK - 1;
+        REFUSED_OF(rules[i], LA_E_OVERLAP, "out", call->out.data = partner);
+        REFUSED_OF(rules[i], LA_E_OVERLAP, "out", call->out.data = last);
+        REFUSED_OF(rules[i], LA_E_OVERLAP, "state_out", call->state_out = partner);
+        REFUSED_OF(rules[i], LA_E_OVERLAP, "workspace", call->workspace = last);
+        ACCEPTED_OF(rules[i], call->out.data = last + 1);
+    }
+    REFUSED_OF(LA_RWKV7, LA_E_OVERLAP, "out", call->out.data = fixture.at[B_OF_A]);
+}
+
+/* Read first: additive writes of keys as they are, without a denominator. */
+TEST(input_rules_that_do_not_combine) {
+    REFUSED_OF(LA_RWKV6, LA_E_VARIANT, "read", layer->read = LA_READ_BEFORE + 1);
+    REFUSED_OF(LA_RWKV6, LA_E_VARIANT, "read", layer->read = -1);
+    REFUSED_OF(LA_RWKV6, LA_E_UNSUPPORTED, "read", layer->normalised = 1);
+    REFUSED_OF(LA_RWKV6, LA_E_UNSUPPORTED, "read", layer->feature = LA_FEATURE_ELU1);
+    REFUSED_OF(LA_RWKV6, LA_E_UNSUPPORTED, "read", layer->write = LA_WRITE_DELTA,
+               call->bonus.data = NULL);
+    REFUSED_OF(LA_ELU, LA_E_UNSUPPORTED, "read", layer->read = LA_READ_BEFORE);
+    REFUSED_OF(LA_GDN2, LA_E_UNSUPPORTED, "read", layer->read = LA_READ_BEFORE);
+    REFUSED_OF(LA_RWKV7, LA_E_UNSUPPORTED, "read", layer->read = LA_READ_BEFORE);
+    REFUSED_OF(LA_RWKV7, LA_E_UNSUPPORTED, "normalised", layer->normalised = 1);
+    REFUSED_OF(LA_RWKV7, LA_E_UNSUPPORTED, "feature", layer->feature = LA_FEATURE_ELU1);
+    ACCEPTED_OF(LA_GLA, layer->read = LA_READ_BEFORE,
+                call->workspace_size = la_workspace_size(layer, call));
 }
 
 TEST(input_null_pointers) {
@@ -195,7 +274,7 @@ typedef struct Field {
     la_status status;
 } Field;
 #define LAYER_FIELD(name) #name, LAYER, offsetof(la_layer, name)
-#define CALL_FIELD(name) #name, CALL, offsetof(la_call, name)
+#define CALL_FIELD(name)  #name, CALL, offsetof(la_call, name)
 
 static void *field_address(const Field *field) {
     void *owner = field->owner == LAYER ? (void *)&fixture.layer : (void *)&fixture.call;
@@ -211,14 +290,14 @@ static void set_field(const Field *field, int value) {
 }
 
 static const Field sizes[] = {
-    {LAYER_FIELD(heads), LA_E_SIZE}, {LAYER_FIELD(q_heads), LA_E_SIZE},
-    {LAYER_FIELD(k_heads), LA_E_SIZE}, {LAYER_FIELD(dim_k), LA_E_SIZE},
-    {LAYER_FIELD(dim_v), LA_E_SIZE}, {CALL_FIELD(batch), LA_E_SIZE},
-    {CALL_FIELD(tokens), LA_E_SIZE}, {CALL_FIELD(keys), LA_E_SIZE},
-    {CALL_FIELD(q.width), LA_E_SHAPE}, {CALL_FIELD(k.width), LA_E_SHAPE},
-    {CALL_FIELD(v.width), LA_E_SHAPE}, {CALL_FIELD(log_decay.width), LA_E_SHAPE},
+    {LAYER_FIELD(heads), LA_E_SIZE},      {LAYER_FIELD(q_heads), LA_E_SIZE},
+    {LAYER_FIELD(k_heads), LA_E_SIZE},    {LAYER_FIELD(dim_k), LA_E_SIZE},
+    {LAYER_FIELD(dim_v), LA_E_SIZE},      {CALL_FIELD(batch), LA_E_SIZE},
+    {CALL_FIELD(tokens), LA_E_SIZE},      {CALL_FIELD(keys), LA_E_SIZE},
+    {CALL_FIELD(q.width), LA_E_SHAPE},    {CALL_FIELD(k.width), LA_E_SHAPE},
+    {CALL_FIELD(v.width), LA_E_SHAPE},    {CALL_FIELD(log_decay.width), LA_E_SHAPE},
     {CALL_FIELD(beta.width), LA_E_SHAPE}, {CALL_FIELD(out.width), LA_E_SHAPE},
-    {CALL_FIELD(chunk), LA_E_CHUNK}, {CALL_FIELD(thread_index), LA_E_THREADS},
+    {CALL_FIELD(chunk), LA_E_CHUNK},      {CALL_FIELD(thread_index), LA_E_THREADS},
 };
 
 TEST(input_sizes) {
@@ -547,9 +626,8 @@ TEST(input_workspace) {
 /* ---------------------------------------------------------------- overlaps */
 
 static float *end_of(int place) { /* its last float */
-    static const int floats[] = {B * T * H * DK, B * T * HK * DK, B * T * H * DV,
-                                B * T * H,      B * T * H,       B * T * H * DV,
-                                B * STATE,      B * STATE};
+    static const int floats[] = {B * T * H * DK, B * T * HK * DK, B * T * H * DV, B * T * H,
+                                 B * T * H,      B * T * H * DV,  B * STATE,      B * STATE};
     return fixture.at[place] + floats[place] - 1;
 }
 
@@ -687,19 +765,30 @@ TEST(input_instruction_sets) {
 /* ---------------------------------------------------------------- any bits at all */
 
 static const Field strides[] = {
-    {CALL_FIELD(q.batch_stride), LA_OK},         {CALL_FIELD(q.token_stride), LA_OK},
-    {CALL_FIELD(k.head_stride), LA_OK},          {CALL_FIELD(v.token_stride), LA_OK},
-    {CALL_FIELD(log_decay.head_stride), LA_OK},  {CALL_FIELD(beta.batch_stride), LA_OK},
-    {CALL_FIELD(out.batch_stride), LA_OK},       {CALL_FIELD(out.token_stride), LA_OK},
-    {CALL_FIELD(out.head_stride), LA_OK},        {CALL_FIELD(state_in_stride), LA_OK},
-    {CALL_FIELD(state_out_stride), LA_OK},       {CALL_FIELD(thread_count), LA_OK},
+    {CALL_FIELD(q.batch_stride), LA_OK},          {CALL_FIELD(q.token_stride), LA_OK},
+    {CALL_FIELD(k.head_stride), LA_OK},           {CALL_FIELD(v.token_stride), LA_OK},
+    {CALL_FIELD(log_decay.head_stride), LA_OK},   {CALL_FIELD(beta.batch_stride), LA_OK},
+    {CALL_FIELD(out.batch_stride), LA_OK},        {CALL_FIELD(out.token_stride), LA_OK},
+    {CALL_FIELD(out.head_stride), LA_OK},         {CALL_FIELD(state_in_stride), LA_OK},
+    {CALL_FIELD(state_out_stride), LA_OK},        {CALL_FIELD(thread_count), LA_OK},
     {LAYER_FIELD(projection_head_stride), LA_OK}, {LAYER_FIELD(features), LA_OK},
 };
 
 static int64_t odd_number(void) {
-    static const int64_t numbers[] = {
-        0,       1,       2,         3,         7,         -1,                1024,
-        INT_MAX, INT_MIN, INT64_MAX, INT64_MIN, 1LL << 31, (int64_t)1 << 40, (int64_t)1 << 62};
+    static const int64_t numbers[] = {0,
+                                      1,
+                                      2,
+                                      3,
+                                      7,
+                                      -1,
+                                      1024,
+                                      INT_MAX,
+                                      INT_MIN,
+                                      INT64_MAX,
+                                      INT64_MIN,
+                                      1LL << 31,
+                                      (int64_t)1 << 40,
+                                      (int64_t)1 << 62};
     return random_below(4) ? numbers[random_below(COUNT(numbers))] : (int64_t)random_bits();
 }
 

@@ -17,7 +17,7 @@
 
 /* ---------------------------------------------------------------- what to try */
 
-enum { FORMS = 8, INPUTS = 5 };
+enum { FORMS = 8, INPUTS = 9 };
 
 /* Two cases to a row, one for each layout of the state. The bidirectional ones come last. */
 static const Spec rows[] = {
@@ -27,6 +27,9 @@ static const Spec rows[] = {
     {.variant = LA_LIGHTNING, .gate = GATE_MILD},
     {.variant = LA_GLA, .gate = GATE_MILD, .gate_channel = 1},
     {.variant = LA_KDA, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_TOKEN},
+    {.variant = LA_RWKV6, .gate = GATE_MILD, .gate_channel = 1, .token_bonus = 1},
+    {.variant = LA_RWKV7, .gate = GATE_MILD, .gate_channel = 1},
+    {.variant = LA_GDN2, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_CHANNEL},
     {.variant = LA_ELU},
     {.variant = LA_ELU, .gate = GATE_MILD, .gate_channel = 1},
     {.variant = LA_FAVOR, .features = 11, .gate = GATE_MILD},
@@ -44,7 +47,7 @@ static const Spec rows[] = {
     {.variant = LA_RFF, .features = 40, .query_projection = 1, .bidirectional = 1},
     {.variant = LA_MAPPED, .positive = 1, .bidirectional = 1},
 };
-enum { SCALAR_CASES = 6, CAUSAL_CASES = 30, CASES = 2 * COUNT(rows) };
+enum { SCALAR_CASES = 6, CAUSAL_CASES = 36, CASES = 2 * COUNT(rows) };
 
 static const Way forms[FORMS] = {{LA_AUTO, 0, 0, 1},       {LA_PARALLEL, 0, 0, 1},
                                  {LA_RECURRENT, 0, 0, 1},  {LA_CHUNKWISE, 0, 0, 1},
@@ -76,9 +79,13 @@ static int64_t input_tokens(const Problem *problem, int64_t n) {
 static void problem_inputs(const Problem *problem, la_out views[INPUTS], int64_t heads[INPUTS]) {
     const la_layer *layer = &problem->layer;
     const la_out all[INPUTS] = {problem->q, problem->k, problem->v, problem->log_decay,
-                                problem->beta};
-    const int64_t counts[INPUTS] = {layer->q_heads, layer->k_heads, layer->heads, layer->heads,
-                                    layer->heads};
+                                problem->beta, problem->erase, problem->bonus, problem->a,
+                                problem->b};
+    int64_t counts[INPUTS] = {layer->q_heads, layer->k_heads};
+    int n;
+    for (n = 2; n < INPUTS; n++) {
+        counts[n] = layer->heads;
+    }
     memcpy(views, all, sizeof all);
     memcpy(heads, counts, sizeof counts);
 }
@@ -718,7 +725,8 @@ static void select_sequence(la_call *call, int64_t b) {
     la_in *inputs[INPUTS];
     int n;
     inputs[0] = &call->q, inputs[1] = &call->k, inputs[2] = &call->v;
-    inputs[3] = &call->log_decay, inputs[4] = &call->beta;
+    inputs[3] = &call->log_decay, inputs[4] = &call->beta, inputs[5] = &call->erase;
+    inputs[6] = &call->bonus, inputs[7] = &call->a, inputs[8] = &call->b;
     for (n = 0; n < INPUTS; n++) {
         inputs[n]->data += inputs[n]->data != NULL ? b * inputs[n]->batch_stride : 0;
     }
@@ -1072,7 +1080,20 @@ TEST(promise_6_self_sufficient_stack) {
 
 /* ---------------------------------------------------------------- 7 local faults */
 
-typedef enum Tensor { IN_Q, IN_K, IN_V, IN_GATE, IN_BETA, IN_STATE, IN_NORM, TENSORS } Tensor;
+typedef enum Tensor {
+    IN_Q,
+    IN_K,
+    IN_V,
+    IN_GATE,
+    IN_BETA,
+    IN_ERASE,
+    IN_BONUS,
+    IN_A,
+    IN_B,
+    IN_STATE,
+    IN_NORM,
+    TENSORS
+} Tensor;
 
 /* One element. Of a state, t is the row of S and i its column; of a normaliser, t is the row. */
 typedef struct Fault {
@@ -1104,7 +1125,13 @@ static int out_depends(const Problem *problem, const Fault *fault, int64_t t, in
         later = later && head_of(layer, h, layer->k_heads) == fault->h;
         return later && nothing ? MAYBE : later;
     case IN_V: return later && h == fault->h && i == fault->i;
-    case IN_GATE: return later && h == fault->h;
+    case IN_GATE: /* whoever reads first sees it a token later, but it may begin another chunk */
+        later = later && h == fault->h;
+        return later && layer->read == LA_READ_BEFORE && t == fault->t ? NEAR : later;
+    case IN_ERASE:
+    case IN_A:
+    case IN_B: return later && h == fault->h;
+    case IN_BONUS: return t == fault->t && h == fault->h;
     case IN_BETA: return later && h == fault->h && (problem->beta.width == 1 || i == fault->i);
     case IN_NORM: return h != fault->h ? 0 : isinf(fault->value) ? MAYBE : 1;
     default: return h == fault->h && i == fault->i;
@@ -1123,10 +1150,11 @@ static int taylor_row_is_of(int64_t dk, int64_t r, int64_t i) {
     return a == i || r == i;
 }
 
-/* Whether row r of the final S or z may show a fault of channel i of a key or a gate. */
+/* Whether row r of the final S or z may show a fault of channel i of a key, a gate or b. */
 static int row_depends(const Problem *problem, const Fault *fault, int64_t r) {
     const la_layer *layer = &problem->layer;
     int whole = layer->write == LA_WRITE_DELTA; /* reads all rows at each write */
+    whole = whole || (layer->write == LA_WRITE_DPLR && fault->t + 1 < problem->spec.T);
     if (fault->tensor == IN_GATE && !whole && problem->log_decay.width > 1 && r != fault->i) {
         int form = problem->way.form;
         return form == LA_AUTO || (form == LA_CHUNKWISE && problem->way.chunk == 0) ? MAYBE : NEAR;
@@ -1147,7 +1175,7 @@ static int row_depends(const Problem *problem, const Fault *fault, int64_t r) {
 static int state_depends(const Problem *problem, const Fault *fault, int64_t h, int64_t r,
                          int64_t i) {
     const la_layer *layer = &problem->layer;
-    int is_z = i == layer->dim_v, delta = layer->write == LA_WRITE_DELTA;
+    int is_z = i == layer->dim_v, delta = layer->write != LA_WRITE_ADD;
     if (fault->tensor == IN_K) {
         int mine = head_of(layer, h, layer->k_heads) == fault->h;
         int is_m = r == oracle_features(layer);
@@ -1157,8 +1185,12 @@ static int state_depends(const Problem *problem, const Fault *fault, int64_t h, 
         return h == fault->h && fault->tensor == IN_GATE ? MAYBE : 0;
     }
     switch (fault->tensor) {
-    case IN_Q: return 0;
+    case IN_Q:
+    case IN_BONUS: return 0;
     case IN_V: return i == fault->i;
+    case IN_ERASE:
+    case IN_A: return 1;
+    case IN_B:
     case IN_GATE: return row_depends(problem, fault, r);
     case IN_BETA: return !is_z && (problem->beta.width == 1 || i == fault->i);
     case IN_NORM: return is_z && r == fault->t;

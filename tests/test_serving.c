@@ -27,6 +27,9 @@ static const Spec rows[] = {
     {.variant = LA_DELTANET, .beta = BETA_TOKEN},
     {.variant = LA_GATED_DELTANET, .gate = GATE_MIXED, .beta = BETA_TOKEN},
     {.variant = LA_KDA, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_CHANNEL},
+    {.variant = LA_RWKV6, .gate = GATE_MIXED, .gate_channel = 1, .token_bonus = 1},
+    {.variant = LA_RWKV7, .gate = GATE_MIXED, .gate_channel = 1},
+    {.variant = LA_GDN2, .gate = GATE_STRONG, .gate_channel = 1, .beta = BETA_CHANNEL},
     {.variant = LA_ELU, .gate = GATE_MILD},
     {.variant = LA_FAVOR, .features = 11},
     {.variant = LA_FAVOR, .features = 5, .favor_kernel = LA_FAVOR_HYPERBOLIC, .gate = GATE_MILD},
@@ -44,7 +47,7 @@ static const Spec rows[] = {
     {.variant = LA_RFF, .features = 40, .query_projection = 1, .bidirectional = 1},
     {.variant = LA_MAPPED, .positive = 1, .bidirectional = 1},
 };
-enum { CAUSAL_CASES = 30, CASES = 2 * COUNT(rows) }; /* each row with both layouts */
+enum { CAUSAL_CASES = 36, CASES = 2 * COUNT(rows) }; /* each row with both layouts */
 
 static const Way forms[] = {{LA_AUTO, 0, 0, 1},      {LA_PARALLEL, 0, 0, 1},
                             {LA_RECURRENT, 0, 0, 1}, {LA_CHUNKWISE, 0, 0, 1},
@@ -641,7 +644,8 @@ TEST(serving_snapshots_are_what_fewer_tokens_leave) {
 static const la_variant all_variants[] = {
     LA_ELU,      LA_FAVOR,          LA_COSFORMER, LA_RETNET, LA_LIGHTNING, LA_GLA,
     LA_DELTANET, LA_GATED_DELTANET, LA_KDA,       LA_MAMBA2, LA_FWP,       LA_DPFP,
-    LA_BASED,    LA_HEDGEHOG,       LA_RFF,       LA_MAPPED};
+    LA_BASED,    LA_HEDGEHOG,       LA_RFF,       LA_MAPPED, LA_RWKV6,
+    LA_RWKV7,    LA_GDN2};
 
 static void plain_layer(la_layer *layer, la_variant variant) {
     static const float projection[4 * 6];
@@ -808,6 +812,9 @@ TEST(serving_bytes_of_another_layer_are_refused) {
     REFUSES(LA_RETNET, other.normalised = 1);
     REFUSES(LA_RETNET, other.feature = LA_FEATURE_ELU1);
     REFUSES(LA_RETNET, other.write = LA_WRITE_DELTA);
+    REFUSES(LA_RETNET, other.write = LA_WRITE_DPLR);
+    REFUSES(LA_RETNET, other.read = LA_READ_BEFORE);
+    REFUSES(LA_RWKV6, other.read = LA_READ_AFTER);
     REFUSES(LA_ELU, other.feature = LA_FEATURE_IDENTITY);
     REFUSES(LA_COSFORMER, other.feature = LA_FEATURE_ELU1, other.dim_k = 8); /* r is the same */
     REFUSES(LA_FAVOR, other.features = 5);
