@@ -10,11 +10,11 @@
  *     predict       2 r dv        S^T f(k), delta rules; S^T a, DPLR
  *     write again   2 r dv        b e^T, DPLR
  *
- * so 4 r dv for additive and 6 r dv for delta rules with one query head, 8 r dv for DPLR. The first token after the
- * empty state has nothing to add to: its write is r dv. Where the state starts empty, token t can
- * do without it: its read is t scores of length s (what q . k needs: r, but dk for cosFormer) and a
- * sum of t values, its prediction t - 1 scores between keys and a sum of t - 1 earlier writes (the
- * forward substitution). Heads that share both operands share the scores:
+ * so 4 r dv for additive and 6 r dv for delta rules with one query head, 8 r dv for DPLR. The first
+ * token after the empty state has nothing to add to: its write is r dv. Where the state starts
+ * empty, token t can do without it: its read is t scores of length s (what q . k needs: r, but dk
+ * for cosFormer) and a sum of t values, its prediction t - 1 scores between keys and a sum of t - 1
+ * earlier writes (the forward substitution). Heads that share both operands share the scores:
  *
  *     read          2 (s max(Hq, Hk) / H + dv n) t        instead, where that is less
  *     predict       2 (s Hk / H + dv) (t - 1)

@@ -180,8 +180,8 @@ static void read_token(const head *s, int64_t t, int64_t n) {
         for (j = 0; j < s->dv; ++j) out[j] += factor * s->f[i] * s->S[i * s->dv + j];
 }
 
-/* q . (bonus k) v: what is read of the token itself, where that comes before its write. It counts in
- * the size of the output. */
+/* q . (bonus k) v: what is read of the token itself, where that comes before its write. It
+ * counts in the size of the output. */
 static void add_bonus(const head *s, int64_t t, int64_t n) {
     const bench_row *row = s->at.row;
     const float *q = query(&s->at, t) + n * row->dim_k, *k = key(&s->at, t), *v = value(&s->at, t);

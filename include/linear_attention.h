@@ -599,7 +599,8 @@ LA_DEF la_status la_layer_init(la_layer *layer, la_variant variant, int64_t head
  * thread, packed states. The layer is to be complete by then. */
 LA_DEF la_status la_call_init(la_call *call, const la_layer *layer, int64_t batch, int64_t tokens);
 
-/* Packed views: [B][T][H][width], [B][H][T][width]; [H] and [H][width], the same for every token. */
+/* Packed views: [B][T][H][width], [B][H][T][width]; [H] and [H][width], the same for every
+ * token. */
 LA_DEF la_in la_bthd(const float *data, int64_t tokens, int64_t heads, int64_t width);
 LA_DEF la_in la_bhtd(const float *data, int64_t tokens, int64_t heads, int64_t width);
 LA_DEF la_in la_per_head(const float *data);
@@ -1770,8 +1771,8 @@ static const float lai_no_gate = 0.0f, lai_no_beta = 1.0f; /* an absent tensor's
 enum { LAI_KEEP = 0, LAI_ONCE, LAI_TWICE, LAI_ROWS, LAI_LOOK };
 
 /* How a token's gate acts on the state of the recurrent form: not at all; as x + x expm1(g); as
- * x exp(g); one way or the other for each row, which is also what rules do that read first, or write
- * twice. */
+ * x exp(g); one way or the other for each row, which is also what rules do that read first, or
+ * write twice. */
 enum { LAI_STAY = 0, LAI_STEP, LAI_SCALE, LAI_MIXED, LAI_FIRST, LAI_BOTH };
 
 #define LAI_WINDOW 16.0       /* the logarithm of a scale held aside stays within +-16 */
@@ -3059,9 +3060,9 @@ LAI_LARGE float lai_dot(const float *x, const float *y, int64_t n) {
  * state: its output, and the e of the next token. Q is not read then.
  *
  * rescale: what rho is, see the constants. Every vector of the state is loaded and stored once
- * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, 4 for one token of DPLR,
- * which is all the arithmetic there is. Eight rows a turn: with two, the loop itself took a fifth of the
- * instructions. */
+ * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, 4 for one token of
+ * DPLR, which is all the arithmetic there is. Eight rows a turn: with two, the loop itself took
+ * a fifth of the instructions. */
 typedef struct lai_pass {
     const float *Q, *K, *R, *rho;
 } lai_pass;
@@ -3189,9 +3190,9 @@ static float lai_inverse_norm(const float *x, int64_t n, int mode, float eps) {
     return square == 0.0 ? 0.0f : (float)(1.0 / square);
 }
 
-/* Features of a block of tokens, and for FAVOR+ the running maximum that its keys are relative to
- * and the maximum of each query. What meets the state or the query in the key's place is p: erase k,
- * bonus k, or a of DPLR; else the key. */
+/* Features of a block of tokens, and for FAVOR+ the running maximum that its keys are relative
+ * to and the maximum of each query. What meets the state or the query in the key's place is p:
+ * erase k, bonus k, or a of DPLR; else the key. */
 typedef struct lai_mapped {
     lai_rows k, q, p;
     int64_t q_next;
@@ -3681,8 +3682,8 @@ LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, i
                                 int64_t cols) {
     return lai_mul(x, h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta));
 }
-/* what a token writes, with what the state predicts where that counts: beta v, beta (v - r), or with
- * an erase gate, which is beta's part in r, beta v - r */
+/* what a token writes, with what the state predicts where that counts: beta v, beta (v - r), or
+ * with an erase gate, which is beta's part in r, beta v - r */
 LAI_LARGE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *beta, int64_t column,
                             int64_t cols) {
     if (h->delta && !h->erases) v = lai_sub(v, r);
@@ -5053,9 +5054,9 @@ LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
  * an ordinary number. The parallel form is one chunk.
  *
  * What reads early, before the token's own gate acts, sees D of the token before: the queries of
- * LA_READ_BEFORE, whose own score P_tt then is q_t . bonus k_t, and a_t, which gives DPLR's e_t. Its
- * tokens write twice: rows 2 s and 2 s + 1 of kappa, U and the scores are b and e, k and u. The
- * first token of a chunk reads S0 before its gate becomes part of that. */
+ * LA_READ_BEFORE, whose own score P_tt then is q_t . bonus k_t, and a_t, which gives DPLR's e_t.
+ * Its tokens write twice: rows 2 s and 2 s + 1 of kappa, U and the scores are b and e, k and u.
+ * The first token of a chunk reads S0 before its gate becomes part of that. */
 
 typedef struct lai_chunk {
     float *panels, *kappa, *transposed, *U; /* S0; keys [C][rows], [C/16][rows][16]; u by panels */
@@ -5317,8 +5318,8 @@ LAI_NOINLINE void lai_narrow_scores(const lai_head *h, lai_chunk *c, lai_tile *x
     }
 }
 
-/* four keys stepped on by one token, and their products with two rows a, b: [key][row]; early: those
- * with a of the keys as they were */
+/* four keys stepped on by one token, and their products with two rows a, b: [key][row]; early:
+ * those with a of the keys as they were */
 LAI_INLINE void lai_step_keys(float *const k[4], const lai_gate_rows *g, const float *a,
                               const float *b, int64_t n, float sa[4], float sb[4], int early) {
     lai_v p0 = lai_zero(), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;

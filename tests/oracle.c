@@ -603,7 +603,8 @@ static void new_packed_tensors(Problem *problem) {
     problem->v.width = problem->v.head_stride = layer->dim_v;
 }
 
-/* What else the rule has: the erase gate and the bonus, unless Spec.bare, or the vectors of DPLR. */
+/* What else the rule has: the erase gate and the bonus, unless Spec.bare, or the vectors of
+   DPLR. */
 static void new_partners(Problem *problem) {
     const la_layer *layer = &problem->layer;
     la_call *call = &problem->call;
