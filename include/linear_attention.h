@@ -2542,7 +2542,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_DELTA_SETS   1
 #define LAI_DPLR_SETS    1
 #define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
-#define LAI_APART        1 /* no kernels of the recurrent form that read first, or write twice */
+#define LAI_APART        1 /* fewer kernels of the recurrent form: see the tables of passes */
 #define LAI_ROWS4        LAI_LOOP4
 #if LAI_HAS_VECTORS
 #define LAI_FENCE(x)         __asm__ volatile("" : : : "memory")
@@ -4502,10 +4502,12 @@ static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, l
         lai_store_gate(room + i, room + rows + i,
                        lai_mul(half, h->gates_wide ? lai_load_n(at + i, n - i) : same));
     g->mode = one == 0.0f ? LAI_STAY : one / (float)g->times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
+    if (LAI_APART) g->mode = LAI_STEP; /* any gate, there */
     if (g->all)
         g->mode = LAI_APART ? LAI_MIXED : h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
 }
 LAI_INLINE lai_v lai_decay_as(int mode, lai_v x, lai_v value, lai_v step) {
+    if (LAI_APART) return lai_decay(x, value, step);
     if (mode == LAI_STAY) return x;
     if (mode == LAI_STEP) return lai_fma(x, value, x);
     return mode == LAI_SCALE ? lai_mul(x, value) : lai_decay(x, value, step);
@@ -4699,21 +4701,22 @@ LAI_TOKEN(lai_columns_mixed, lai_rows_mixed, LAI_MIXED)
 LAI_TOKEN(lai_columns_first, lai_rows_first, LAI_FIRST)
 LAI_TOKEN(lai_columns_both, lai_rows_both, LAI_BOTH)
 #undef LAI_TOKEN
-#define LAI_ONLY(there, pass, otherwise) (LAI_HAS_CHANNELS && (there) ? (pass) : (otherwise))
+#define LAI_ONLY(there, pass) ((there) ? lai_columns_##pass : lai_columns_step)
 static const lai_columns_pass lai_columns_passes[6] = {
-    lai_columns_stay,
+    LAI_ONLY(!LAI_APART, stay),
     lai_columns_step,
-    lai_columns_scale,
-    LAI_ONLY(1, lai_columns_mixed, lai_columns_scale),
-    LAI_ONLY(!LAI_APART, lai_columns_first, lai_columns_scale),
-    LAI_ONLY(!LAI_APART, lai_columns_both, lai_columns_scale)};
-static const lai_rows_pass lai_rows_passes[6] = {
-    lai_rows_stay,
-    lai_rows_step,
-    lai_rows_scale,
-    LAI_ONLY(1, lai_rows_mixed, lai_rows_scale),
-    LAI_ONLY(!LAI_APART, lai_rows_first, lai_rows_scale),
-    LAI_ONLY(!LAI_APART, lai_rows_both, lai_rows_scale)};
+    LAI_ONLY(!LAI_APART, scale),
+    LAI_ONLY(LAI_HAS_CHANNELS, mixed),
+    LAI_ONLY(LAI_HAS_CHANNELS && !LAI_APART, first),
+    LAI_ONLY(LAI_HAS_CHANNELS && !LAI_APART, both)};
+#undef LAI_ONLY
+#define LAI_ONLY(there, pass) ((there) ? lai_rows_##pass : lai_rows_step)
+static const lai_rows_pass lai_rows_passes[6] = {LAI_ONLY(!LAI_APART, stay),
+                                                 lai_rows_step,
+                                                 LAI_ONLY(!LAI_APART, scale),
+                                                 LAI_ONLY(LAI_HAS_CHANNELS, mixed),
+                                                 LAI_ONLY(LAI_HAS_CHANNELS && !LAI_APART, first),
+                                                 LAI_ONLY(LAI_HAS_CHANNELS && !LAI_APART, both)};
 #undef LAI_ONLY
 
 /* What a block of columns is in memory: `runs` of `length` floats, `stride` apart */
