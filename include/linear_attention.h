@@ -2229,6 +2229,7 @@ typedef struct lai_scan {
 #define lai_gate_rows         LAI_NAME(gate_rows)
 #define lai_store_gate        LAI_NAME(store_gate)
 #define lai_any_deep          LAI_NAME(any_deep)
+#define lai_stay              LAI_NAME(stay)
 #define lai_gates             LAI_NAME(gates)
 #define lai_decay_as          LAI_NAME(decay_as)
 #define lai_decay_row         LAI_NAME(decay_row)
@@ -4506,6 +4507,15 @@ static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, l
     if (g->all)
         g->mode = LAI_APART ? LAI_MIXED : h->dplr ? LAI_BOTH : h->before ? LAI_FIRST : LAI_MIXED;
 }
+/* the gate 0, which leaves everything as it is, into room [2][16] */
+static void lai_stay(float *room, lai_gate_rows *g) {
+    lai_store_gate(room, room + 16, lai_zero());
+    g->value = room;
+    g->step = room + 16;
+    g->all = 0;
+    g->times = 1;
+    g->mode = LAI_STEP;
+}
 LAI_INLINE lai_v lai_decay_as(int mode, lai_v x, lai_v value, lai_v step) {
     if (LAI_APART) return lai_decay(x, value, step);
     if (mode == LAI_STAY) return x;
@@ -4559,7 +4569,7 @@ typedef struct lai_token {
     int early;     /* something reads before the state decays: the first query, or a */
     int apart;     /* and the first query does so on its own */
     int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
-    lai_gate_rows gate;
+    lai_gate_rows gate, stay; /* stay: of gate 0, where rules write twice in two passes */
 } lai_token;
 
 /* Two layouts, two kernels, each compiled for every way in which a gate acts: on a state in cache
@@ -4797,7 +4807,7 @@ static void lai_query_columns(const lai_head *h, const lai_token *x, const float
     }
 }
 
-/* the write that comes first, of b e^T, and the decay, in a pass of its own */
+/* the write that comes first, of b e^T, and the decay, in a pass of its own; x is left without */
 static void lai_write_columns(const lai_head *h, lai_token *x, float *S) {
     lai_token first = *x;
     int64_t c;
@@ -4805,7 +4815,7 @@ static void lai_write_columns(const lai_head *h, lai_token *x, float *S) {
     first.u = x->e;
     for (c = 0; c < h->columns; c += 16) lai_store(x->y + c, lai_zero());
     lai_columns_passes[x->gate.mode](&first, S, h->dim_v, h->features, h->columns);
-    x->gate.mode = LAI_STAY;
+    x->gate = x->stay;
 }
 
 static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
@@ -4826,7 +4836,7 @@ static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
     }
     if (h->before) lai_query_columns(h, x, S, x->apart ? 0 : 1);
     if (x->early) lai_sweep(h, x, state, first, columns);
-    if (LAI_APART && h->dplr) lai_write_columns(h, x, S);
+    if (LAI_APART && LAI_HAS_CHANNELS && h->dplr) lai_write_columns(h, x, S);
     for (c = 0; c < columns; c += 16) lai_store(x->y + c, lai_zero());
     lai_columns_passes[x->gate.mode](x, S, stride, n, columns);
     if (!x->apart) lai_columns_output(h, x, 0);
@@ -4860,7 +4870,6 @@ static void lai_token_rows_block(const lai_head *h, const lai_token *x, float *s
     const int64_t n = h->features;
     const float *beta = h->beta.at + x->t * h->beta.step;
     float *S = state + row * n, u[16], e[16], y[16];
-    int mode = x->gate.mode;
     lai_v r = lai_zero();
     lai_store(e, r);
     lai_store(y, r);
@@ -4872,13 +4881,15 @@ static void lai_token_rows_block(const lai_head *h, const lai_token *x, float *s
     lai_store(u, lai_written(h, lai_value(h, x->t, row, rows), r, beta, row, rows));
     if (h->before) lai_query_rows(h, x, S, row, rows, x->apart ? 0 : 1, u);
     if (x->early) lai_sweep(h, x, state, row, rows);
-    if (LAI_APART && h->dplr) {
-        lai_token first = *x;
+    if (LAI_APART && LAI_HAS_CHANNELS && h->dplr) {
+        lai_token first = *x, second = *x;
         first.k = x->b;
-        lai_rows_passes[mode](&first, S, n, rows, e, e, y);
-        mode = LAI_STAY;
+        second.gate = x->stay;
+        lai_rows_passes[x->gate.mode](&first, S, n, rows, e, e, y);
+        lai_rows_passes[x->stay.mode](&second, S, n, rows, u, e, y);
+    } else {
+        lai_rows_passes[x->gate.mode](x, S, n, rows, u, e, y);
     }
-    lai_rows_passes[mode](x, S, n, rows, u, e, y);
     if (!x->apart) lai_token_output(h, x, 0, row, rows, lai_load_fours(y), u);
     if (!h->before) lai_query_rows(h, x, S, row, rows, 1, u);
 }
@@ -4930,6 +4941,7 @@ static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_
 
 typedef struct lai_tokens {
     float *u, *e, *y, *spare, *z, *gates, *predictor, *factor, *own, *S;
+    float stay[32];
     lai_stream stream;
 } lai_tokens;
 
@@ -4963,6 +4975,7 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
     if (lai_has_maximum(h->layer)) before = i > 0 ? y->k_max[i - 1] : before;
     lai_gates(h, t, lai_has_maximum(h->layer) ? lai_shift(h, before, y->k_max[i]) : 0.0, c->gates,
               &x.gate);
+    if (LAI_APART && LAI_HAS_CHANNELS && h->dplr) lai_stay(c->stay, &x.stay);
     x.t = t;
     x.k = y->k.at + i * y->k.step;
     x.q = y->q.at + i * y->q.step;
@@ -6216,6 +6229,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_gate_rows
 #undef lai_store_gate
 #undef lai_any_deep
+#undef lai_stay
 #undef lai_gates
 #undef lai_decay_as
 #undef lai_decay_row
