@@ -113,9 +113,9 @@
  *
  * a and b are required, [B][T][H][dk]. Of the model's vectors they are a = -kk and b = kk . lr,
  * with the removal key kk of length 1 and the learning rates lr in 0 .. 1; k is the key that the
- * model has already multiplied by 1 + (lr - 1) k_a. log_decay = -0.606531 / (1 + exp(-w)), of w
- * before its softplus; where code has w = -softplus(-w) - 0.5, that is la_rwkv_log_decay. The
- * state of the model's own code is the layout LA_VK, its scale 1.
+ * model has already multiplied by 1 + (lr - 1) k_a. Its code has w = -softplus(-x) - 0.5, of which
+ * la_rwkv_log_decay makes log_decay = -exp(w), never below -0.61. The state of that code is the
+ * layout LA_VK, its scale 1.
  *
  * GATED DELTANET 2 (LA_GDN2) erases by one gate, per key channel, and writes by another, beta, per
  * value channel [B][T][H][dv]:
