@@ -1644,6 +1644,7 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
     if (kept) limit = lai_projects(layer) ? 0.0 : 4.0 * x - 190.0;
     if (layer->write != LA_WRITE_ADD) limit = kept ? 3.2 * x - 105.0 : 2.9 * x - 31.0;
     if (wide) limit = kept ? 0.0 : 1.2 * x - 30.0;
+    if (layer->write == LA_WRITE_DPLR) limit = kept ? 0.0 : 0.78 * x - 9.0;
     if (limit > 512.0) limit = 512.0; /* its workspace is everybody's */
     return (int64_t)(limit * (isa == LA_ISA_AVX512 ? 0.85 : 1.0));
 }
@@ -1653,6 +1654,8 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
 static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
     const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
     if (lai_projects(layer)) return vk ? 9 : wider ? 7 : 6; /* tiles */
+    if (layer->write == LA_WRITE_DPLR) return vk ? 17 : 5;
+    if (layer->read == LA_READ_BEFORE) return vk ? 28 : 10;
     if (layer->write != LA_WRITE_ADD) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 7;
     if (layer->normalised) return vk ? 28 : wider ? 10 : 9; /* whose coefficients cost more */
     return vk ? 28 : wider ? 10 : 7;
@@ -7960,6 +7963,8 @@ LA_DEF la_status la_scan_forward(const la_scan *scan) {
  *   2402.18668  Arora, Eyuboglu, Zhang et al. (2024), Simple Linear Attention Language Models
  *               Balance the Recall-Throughput Tradeoff
  *   2404.07143  Munkhdalai, Faruqui, Gopal (2024), Leave No Context Behind
+ *   2404.05892  Peng, Goldstein, Anthony et al. (2024), Eagle and Finch: RWKV with Matrix-Valued
+ *               States and Dynamic Recurrence
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
  *               Delta Rule
