@@ -41,6 +41,7 @@
 #define HEDGEHOG BIT(LA_HEDGEHOG)
 #define PROJECTED (FAVOR | HEDGEHOG | BIT(LA_RFF))
 #define NORMALISED (BIT(LA_ELU) | COSFORMER | BIT(LA_BASED) | BIT(LA_MAPPED) | PROJECTED)
+#define ERASING (BIT(LA_DELTANET) | BIT(LA_GATED_DELTANET) | BIT(LA_KDA) | BIT(LA_GDN2))
 #define LARGEST ((double)FLT_MAX)
 #define EXACT 9007199254740992.0 /* 2^53: integers up to here survive as a double */
 
@@ -50,7 +51,7 @@ enum {
     O_EPS, O_EPS_MODE, O_L2NORM, O_L2_EPS, O_L2_MODE, O_HORIZON, O_POSITION, O_PROJECTION,
     O_Q_PROJECTION, O_FAVOR_KERNEL, O_HEDGEHOG_KERNEL, O_FEATURE_EPS, O_NU, O_HEAD_MAP,
     O_STATE_LAYOUT, O_THREADS, O_REPEAT, O_COMPARE, O_TOLERANCE, O_WINDOW, O_SINKS, O_BIAS,
-    O_LOGITS, O_COUNT
+    O_LOGITS, O_ERASE, O_BONUS, O_A, O_B, O_COUNT
 };
 
 typedef enum kind { FLAG, CHOICE, INTEGER, REAL, NAME, INPUT, OUTPUT } kind;
@@ -110,6 +111,10 @@ static const option options[O_COUNT] = {
     {"--sinks", INTEGER, ATTENTION, 0, O_WINDOW, 0, EXACT, "N", "first keys seen besides; 0"},
     {"--bias", REAL, SIGMOID, 0, 0, -LARGEST, LARGEST, "X", "added to each logit; 0"},
     {"--logits", INPUT, ATTENTION, 0, 0, 0, 0, "F", "added to scale q . k [B,T,Hq,S]; none"},
+    {"--erase", INPUT, ERASING, 0, 0, 0, 0, "F", "gate of what is predicted [B,T,H,dk]; beta's"},
+    {"--bonus", INPUT, BIT(LA_RWKV6), 0, 0, 0, 0, "F", "of a token itself [H,dk] or [B,T,H,dk]; 1"},
+    {"--a", INPUT, BIT(LA_RWKV7), BIT(LA_RWKV7), 0, 0, 0, "F", "reads the state undecayed"},
+    {"--b", INPUT, BIT(LA_RWKV7), BIT(LA_RWKV7), 0, 0, 0, "F", "and writes it; [B,T,H,dk] both"},
 };
 
 typedef struct setting {
@@ -434,6 +439,20 @@ static la_in gate(const job *j, int o, int64_t channels)
     return la_bthd(t->data, v[1], v[2], t->file.rank == 4 ? channels : 1);
 }
 
+/* What stands beside the keys of some rules: a number per key channel. */
+static la_in partner(const job *j, int o)
+{
+    const tensor *t = &j->in[o];
+    const int64_t *v = j->in[O_V].file.shape, dk = j->layer.dim_k;
+    const int64_t shape[] = {v[0], v[1], v[2], dk};
+    if (given(j, o) && o == O_BONUS && t->file.rank == 2) {
+        want_shape(j, o, 2, shape + 2);
+        return la_per_channel(t->data, dk);
+    }
+    if (given(j, o)) want_shape(j, o, 4, shape);
+    return la_bthd(given(j, o) ? t->data : NULL, v[1], v[2], dk);
+}
+
 /* Whole numbers of any type. Bidirectional: of keys, every query is answered. */
 static int64_t *read_lengths(const job *j)
 {
@@ -529,6 +548,10 @@ static void set_call(job *j)
     call->v = la_bthd(j->in[O_V].data, k[1], j->layer.heads, j->layer.dim_v);
     call->log_decay = gate(j, O_LOG_DECAY, j->layer.dim_k);
     call->beta = gate(j, O_BETA, j->layer.dim_v);
+    call->erase = partner(j, O_ERASE);
+    call->bonus = partner(j, O_BONUS);
+    call->a = partner(j, O_A);
+    call->b = partner(j, O_B);
     j->lengths = read_lengths(j);
     if (j->layer.bidirectional) call->key_lengths = j->lengths;
     else call->lengths = j->lengths;

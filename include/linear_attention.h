@@ -43,8 +43,11 @@
  *     S'  = alpha_t S                                   forget first
  *     u_t = beta_t v_t                                  additive write
  *     u_t = beta_t (v_t - S'^T f(k_t))                  delta write: the error of the DECAYED state
+ *     u_t = beta_t v_t - S'^T (erase_t . k_t)           the same with an erase gate
  *     S   = S' + f(k_t) u_t^T
+ *     S   = S' + b_t (S^T a_t)^T + beta_t k_t v_t^T     DPLR: a reads the state before it decays
  *     o_t = scale S^T f(q_t)                            read AFTER the write
+ *     o_t = scale (S + (bonus . k_t) u_t^T)^T q_t       read BEFORE: S is as the last token left it
  *     o_t = scale S^T f(q_t) / (scale z . f(q_t) + eps) normalised, with z = alpha_t z + f(k_t)
  *
  * VARIANTS are settings of these axes; la_layer_init knows the table.
@@ -66,6 +69,9 @@
  *     LA_HEDGEHOG         softmax   additive  none         yes         2402.04347
  *     LA_RFF              Fourier   additive  none         yes         2103.02143
  *     LA_MAPPED           identity  additive  none         yes         2006.16236
+ *     LA_RWKV6            identity  additive  per channel  no, before  2404.05892
+ *     LA_RWKV7            identity  DPLR      per channel  no          2503.14456
+ *     LA_GDN2             identity  delta     per channel  no          2605.22791
  *
  * The decay column is what is usual: a call may bring any granularity, or none, except that RetNet
  * and Lightning require one, and that decay per channel needs features that are channels: the
@@ -90,6 +96,34 @@
  * log_decay = dt A and beta = dt, both [B][T][H], which la_mamba2_gates makes. The state [P][N] of
  * the peers is the layout LA_VK. call.skip = D and call.out_gate = z finish the outputs:
  * y_t = (S_t^T C_t + D x_t) z_t / (1 + exp(-z_t)).
+ *
+ * RWKV-6 (LA_RWKV6) is read before the token's own decay and write, of which it sees a bonus:
+ *
+ *     o_t = scale (S_{t-1}^T q_t + (q_t . (bonus . k_t)) beta_t v_t)
+ *     S_t = Diag(alpha_t) S_{t-1} + k_t (beta_t v_t)^T
+ *
+ * q is the receptance r, bonus [H][dk] is the model's u (time_faaaa), by la_per_channel; a bonus
+ * per token, [B][T][H][dk], is possible. Absent it counts as 1; a row of zeros leaves the token
+ * itself out. log_decay = -exp(w), which la_rwkv_log_decay makes. The model's scale is 1.
+ *
+ * RWKV-7 (LA_RWKV7) and every other diagonal plus low rank (LA_WRITE_DPLR):
+ *
+ *     S_t = Diag(alpha_t) S_{t-1} + b_t (a_t^T S_{t-1}) + k_t (beta_t v_t)^T
+ *     o_t = scale S_t^T q_t
+ *
+ * a and b are required, [B][T][H][dk]. Of the model's vectors they are a = -kk and b = kk . lr,
+ * with the removal key kk of length 1 and the learning rates lr in 0 .. 1; k is the key that the
+ * model has already multiplied by 1 + (lr - 1) k_a. Its code has w = -softplus(-x) - 0.5, of which
+ * la_rwkv_log_decay makes log_decay = -exp(w), never below -0.61. The state of that code is the
+ * layout LA_VK, its scale 1.
+ *
+ * GATED DELTANET 2 (LA_GDN2) erases by one gate, per key channel, and writes by another, beta, per
+ * value channel [B][T][H][dv]:
+ *
+ *     S_t = (I - k_t (erase_t . k_t)^T) Diag(alpha_t) S_{t-1} + k_t (beta_t . v_t)^T
+ *
+ * erase is [B][T][H][dk], after the sigmoid. Any delta rule of the identity or elu + 1 may have
+ * one; without, beta gates both, which is KDA.
  *
  * FAST WEIGHT PROGRAMMERS (LA_FWP) write the outer products of keys and values, S_t = S_{t-1} +
  * k_t v_t^T, o_t = S_t^T q_t: linear attention without features, decay or denominator. With one it
@@ -157,6 +191,8 @@
  *                   the identity and elu + 1); the natural logarithm, -inf .. 0
  *     beta          width 1 ([B][S][H]) or dv ([B][S][H][dv]), after the sigmoid, usually 0 .. 2;
  *                   absent = 1
+ *     erase, a, b   [B][S][H][dk], of the rules that have them
+ *     bonus         [H][dk], or [B][S][H][dk]; absent = 1
  *     skip          D, width 1 ([H] by la_per_head) or dv: D v_t is added to each output of its
  *                   state; absent = 0. Not for bidirectional layers
  *     out_gate      z, [B][T][max(H, Hq)][dv]: outputs, skip included, are multiplied by
@@ -229,15 +265,16 @@
  *
  *     LA_RECURRENT    token by token, the state in place; splitting a sequence over calls changes
  *                     no bit.
- *     LA_CHUNKWISE    chunk = 0: the fastest kernel, two tokens to a visit of the state. chunk = C
- *                     in 1 .. 1024: C tokens share one, all C (C + 1) / 2 scores are formed.
+ *     LA_CHUNKWISE    chunk = 0: the fastest kernel, two tokens to a visit of the state (of DPLR,
+ *                     which writes twice, one). chunk = C in 1 .. 1024: C tokens share one, all
+ *                     C (C + 1) / 2 scores are formed.
  *     LA_PARALLEL     all tokens in one chunk: T^2 work, and a workspace that grows with T.
  *     LA_AUTO         the fastest, as measured: recurrent for a few tokens, parallel for short
  *                     inputs with no state to read, else chunkwise.
  *
  * A flop is a multiplication or an addition. Per token and head an additive rule needs 4 r dv, a
- * delta rule 6 r dv, and 2 r dv more for each query head beyond the first; the recurrent form needs
- * r dv more for its decay. Projections add 4 m dk.
+ * delta rule 6 r dv, DPLR 8 r dv, and 2 r dv more for each query head beyond the first; the
+ * recurrent form needs r dv more for its decay. Projections add 4 m dk.
  * Inputs of many megabytes in pages of 4 KiB also wait for addresses to be translated: in huge
  * pages (madvise), RetNet with d = 128 and T = 8192 took a tenth less time on a virtual Zen 4.
  *
@@ -266,20 +303,22 @@
  * control bits are the caller's and are never changed. No Arm machine was timed, and neither MSVC
  * nor Apple's tools were tried.
  *
- * NUMERICS. For any gate in [-inf, 0], as long as no magnitude exceeds 1e30, no denominator lies in
- * (0, 1e-30), and beta |f(k)|^2 <= 2 (delta rules), |y|^2 <= 100 (FAVOR+) or |w_j| |x| <= 50
- * (Hedgehog, RFF), every form keeps, per sequence and head, |o - o64| <= c max(|o64|, N) and |S -
- * S64| <= c |S64|. o64 is a float64 recurrence on the same float32 inputs; c = 1e-6 sqrt(T), at
- * least 6e-8 T where a gate lies in (-1e-5, 0), at least 5e-8 sqrt(r), and 5e-6 for projections; N,
- * the size of the output without cancellation, is the root of the sum over t of (scale |f(q_t)|
- * |S_t| / denominator_t)^2 / r.
+ * NUMERICS. For any gate in [-inf, 0], as long as no magnitude exceeds 1e30, no denominator lies
+ * in (0, 1e-30), and beta |f(k)|^2 <= 2 (delta rules; with an erase gate in 0 .. 1, |k| <= 1), a =
+ * -kk and b = kk . lr with |kk| <= 1 and lr in 0 .. 1, or |a| |b| <= 0.4 (DPLR), |y|^2 <= 100
+ * (FAVOR+) or |w_j| |x| <= 50 (Hedgehog, RFF), every form keeps, per sequence and head, |o - o64|
+ * <= c max(|o64|, N) and |S - S64| <= c |S64|. o64 is a float64 recurrence on the same float32
+ * inputs; c = 1e-6 sqrt(T), at least 6e-8 T where a gate lies in (-1e-5, 0), at least 5e-8
+ * sqrt(r), and 5e-6 for projections; N, the size of the output without cancellation, is the root
+ * of the sum over t of (scale |f(q_t)| |S_t| / denominator_t)^2 / r.
  *
  *   - Decays are products over the tokens between, never differences of sums: strong gates lose
  *     nothing of the weak ones behind them.
  *   - o_t does not depend, in any bit, on later tokens; nor on threads, other sequences, strides,
  *     alignment or what the buffers held before. (LA_AUTO and chunk = 0 may look at T.)
- *   - Decay per channel with chunk = 0: what a channel keeps over two tokens counts as 0 below
- *     e^-71, which only a state of 1e10 and more would notice; no other form does that.
+ *   - Decay per channel (and any decay of RWKV, DPLR and erase gates) with chunk = 0: what a
+ *     channel keeps over two tokens counts as 0 below e^-71, which only a state of 1e10 and more
+ *     would notice; no other form does that.
  *   - Numbers of a state below 1.2e-38 may count as 0, so that none lingers where arithmetic is
  *     slow. They do under gates > -0.7, at tokens whose key or value is all
  *     below 1e-18.
@@ -396,7 +435,7 @@
  *     LA_STATIC            all functions static: a private copy; one program can hold several
  *     LA_NO_SIMD           only the portable kernels; nothing is included twice
  *     LA_NO_FEATURES       without features other than the identity: of all maps only LA_MAPPED
- *     LA_NO_CHANNELS       without decay per channel
+ *     LA_NO_CHANNELS       without decay, erase gate or bonus per channel, and without DPLR
  *     LA_NO_CHUNKS         only the recurrent form, which LA_AUTO is then; nothing bidirectional
  *     LA_SELF              this file's name in quotes, for a renamed copy: it includes itself
  *     LA_EXTRAS            with softmax and sigmoid attention, Infini-attention, Linformer,
@@ -1605,6 +1644,7 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
     if (kept) limit = lai_projects(layer) ? 0.0 : 4.0 * x - 190.0;
     if (layer->write != LA_WRITE_ADD) limit = kept ? 3.2 * x - 105.0 : 2.9 * x - 31.0;
     if (wide) limit = kept ? 0.0 : 1.2 * x - 30.0;
+    if (layer->write == LA_WRITE_DPLR) limit = kept ? 0.0 : 0.78 * x - 9.0;
     if (limit > 512.0) limit = 512.0; /* its workspace is everybody's */
     return (int64_t)(limit * (isa == LA_ISA_AVX512 ? 0.85 : 1.0));
 }
@@ -1614,6 +1654,8 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
 static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
     const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
     if (lai_projects(layer)) return vk ? 9 : wider ? 7 : 6; /* tiles */
+    if (layer->write == LA_WRITE_DPLR) return vk ? 17 : 5;
+    if (layer->read == LA_READ_BEFORE) return vk ? 28 : 10;
     if (layer->write != LA_WRITE_ADD) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 7;
     if (layer->normalised) return vk ? 28 : wider ? 10 : 9; /* whose coefficients cost more */
     return vk ? 28 : wider ? 10 : 7;
@@ -7935,6 +7977,8 @@ LA_DEF la_status la_scan_forward(const la_scan *scan) {
  *   2402.18668  Arora, Eyuboglu, Zhang et al. (2024), Simple Linear Attention Language Models
  *               Balance the Recall-Throughput Tradeoff
  *   2404.07143  Munkhdalai, Faruqui, Gopal (2024), Leave No Context Behind
+ *   2404.05892  Peng, Goldstein, Anthony et al. (2024), Eagle and Finch: RWKV with Matrix-Valued
+ *               States and Dynamic Recurrence
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
  *               Delta Rule
@@ -7942,7 +7986,10 @@ LA_DEF la_status la_scan_forward(const la_scan *scan) {
  *               Sigmoid Self-Attention
  *   2412.06464  Yang, Kautz, Hatamizadeh (2024), Gated Delta Networks
  *   2501.08313  MiniMax (2025), MiniMax-01
+ *   2503.14456  Peng, Zhang, Goldstein et al. (2025), RWKV-7 "Goose" with Expressive Dynamic State
+ *               Evolution
  *   2510.26692  Kimi Team (2025), Kimi Linear
+ *   2605.22791  Hatamizadeh, Choi, Kautz (2026), Gated DeltaNet-2
  *
  * Copyright (c) 2026 the linear_attention.h authors
  *

@@ -704,6 +704,19 @@ test_probes() {
     probe 'delta' deltanet '-2.5 3.5' '3.9375 0.4375' --beta "$i/pbeta.npy"
     probe 'gated delta' gated-deltanet '-0.75 0.5625' '2.5390625 1.9765625' \
         --log-decay "$i/pg.npy" --beta "$i/pbeta.npy"
+    printf '%s\n' -0.69314718055994531 0 -1.3862943611198906 -0.69314718055994531 |
+        tensor pA '(1, 2, 1, 2)'
+    printf '0.25\n2\n' | tensor pbonus '(1, 2)'
+    printf '0.25\n2\n0.25\n2\n' | tensor pbonuses '(1, 2, 1, 2)'
+    printf '%s\n' -1 0 -0.5 -0.5 | tensor pa '(1, 2, 1, 2)'
+    printf '%s\n' 0.5 0 0.75 0.75 | tensor pb '(1, 2, 1, 2)'
+    printf '%s\n' 0.5 0.5 1.5 1.5 | tensor perase '(1, 2, 1, 2)'
+    probe 'rwkv6' rwkv6 '-2.5 1.875' '2.125 0.5' --log-decay "$i/pA.npy" --bonus "$i/pbonus.npy"
+    probe 'rwkv6, a bonus per token' rwkv6 '-2.5 1.875' '2.125 0.5' --log-decay "$i/pA.npy" \
+        --bonus "$i/pbonuses.npy"
+    probe 'rwkv7' rwkv7 '-2 1.5' '2 0.5' --log-decay "$i/pA.npy" --a "$i/pa.npy" --b "$i/pb.npy"
+    probe 'erase gate' gdn2 '-2.75 1.3125' '2.8203125 1.5078125' --log-decay "$i/pA.npy" \
+        --beta "$i/pbeta.npy" --erase "$i/perase.npy"
     pv=$i/pv8.npy # the same 2 and 3 in float64
     printf '%s' '\000\000\000\000\000\000\000\100' '\000\000\000\000\000\000\010\100' |
         npy '<f8' False '(1, 2, 1, 1)' > "$pv"
