@@ -190,9 +190,9 @@ check-budget: ## Seconds to compile the implementation, its size, its stack
 	implementation -DLA_NO_SIMD >/dev/null
 	at_most 'bytes, the portable kernels' $$(text) 200000
 	implementation -DLA_NO_SIMD -DLA_NO_CHUNKS -DLA_NO_FEATURES >/dev/null
-	at_most 'bytes, recurrent, identity' $$(text) 90000
+	at_most 'bytes, recurrent, identity' $$(text) 80000
 	implementation -DLA_NO_SIMD -DLA_NO_CHUNKS -DLA_NO_CHANNELS >/dev/null
-	at_most 'bytes, recurrent, gates per token' $$(text) 96000
+	at_most 'bytes, recurrent, gates per token' $$(text) 80000
 	exit $$bad
 
 check-compile: ## Builds of all sorts, warnings as errors: compilers, standards, levels, options

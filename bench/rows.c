@@ -16,7 +16,10 @@
 
 #define ALL_VARIANTS                                                                               \
     LA_RETNET, LA_LIGHTNING, LA_MAMBA2, LA_GLA, LA_FWP, LA_DELTANET, LA_GATED_DELTANET, LA_KDA,    \
-        LA_ELU, LA_COSFORMER, LA_FAVOR, LA_RWKV6, LA_RWKV7, LA_GDN2
+        LA_ELU, LA_COSFORMER, LA_FAVOR, LA_RWKV6, LA_RWKV7, LA_GDN2, LA_DPFP, LA_BASED,            \
+        LA_HEDGEHOG, LA_RFF, LA_MAPPED
+/* one of each kind, in half a minute */
+#define SOME_VARIANTS LA_RETNET, LA_GLA, LA_GATED_DELTANET, LA_KDA, LA_RWKV7, LA_ELU, LA_FAVOR
 /* no two lines upon each other */
 #define PLOTTED_VARIANTS                                                                           \
     LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET, LA_GATED_DELTANET, LA_ELU, LA_COSFORMER, LA_FAVOR
@@ -27,7 +30,7 @@ static void default_bench(bench_options *o) {
     if (o->plot)
         DEFAULT(o, AXIS_VARIANT, PLOTTED_VARIANTS);
     else
-        DEFAULT(o, AXIS_VARIANT, ALL_VARIANTS);
+        DEFAULT(o, AXIS_VARIANT, SOME_VARIANTS);
     DEFAULT(o, AXIS_FORM, LA_CHUNKWISE);
     DEFAULT(o, AXIS_TOKENS, 64, 512, 2048, 8192);
     DEFAULT(o, AXIS_DIMS, 64 * BENCH_WIDTH + 64, 128 * BENCH_WIDTH + 128);
