@@ -98,9 +98,9 @@ static int64_t input_tokens(const Problem *problem, int64_t n) {
 
 static void problem_inputs(const Problem *problem, la_out views[INPUTS], int64_t heads[INPUTS]) {
     const la_layer *layer = &problem->layer;
-    const la_out all[INPUTS] = {problem->q, problem->k, problem->v, problem->log_decay,
-                                problem->beta, problem->erase, problem->bonus, problem->a,
-                                problem->b, problem->skip, problem->out_gate};
+    const la_out all[INPUTS] = {problem->q,    problem->k,     problem->v,       problem->log_decay,
+                                problem->beta, problem->erase, problem->bonus,   problem->a,
+                                problem->b,    problem->skip,  problem->out_gate};
     int64_t counts[INPUTS] = {layer->q_heads, layer->k_heads};
     int n;
     for (n = 2; n < INPUTS; n++) {
