@@ -320,8 +320,7 @@
  *     channel keeps over two tokens counts as 0 below e^-71, which only a state of 1e10 and more
  *     would notice; no other form does that.
  *   - Numbers of a state below 1.2e-38 may count as 0, so that none lingers where arithmetic is
- *     slow. They do under gates > -0.7, at tokens whose key or value is all
- *     below 1e-18.
+ *     slow. They do under gates > -0.7, at tokens whose key or value is all below 1e-18.
  *   - Delta rules with one key over and over and beta |k|^2 next to 2 reflect the state at it, and
  *     with it the rounding of k . k: c is at least 5e-7 T there.
  *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
@@ -1431,7 +1430,6 @@ static void lai_check_options(lai_check *c, const la_layer *layer, const la_call
     lai_fail(c, layer->decay_required && !call->log_decay.data, LA_E_DECAY, "log_decay");
 }
 
-/* what the call says of each sequence */
 /* tokens and keys of a sequence */
 static int64_t lai_tokens_of(const la_call *call, int64_t b) {
     if (call->offsets) return call->offsets[b + 1] - call->offsets[b];
@@ -4108,7 +4106,6 @@ static void lai_first_predictor(const lai_head *h, float *R) {
         lai_store_eights(R + 2 * i, lai_load_n(h->a.at + i, n - i), lai_zero());
 }
 
-
 /* no decay at all: what lai_pair_decays would find, for all pairs */
 static void lai_no_decays(lai_pairs *c) {
     int64_t p;
@@ -4648,8 +4645,8 @@ LAI_INLINE void lai_token_row(float *S, int64_t cols, float k, float b, float q,
 LAI_INLINE void lai_token_columns(const lai_token *x, float *S, int64_t stride, int64_t i,
                                   int count, int64_t columns, int mode, lai_v v, lai_v s) {
     const float *k = x->k + i, *b = x->b + i, *q = x->q + i, *u = x->u, *e = x->e;
-    const int64_t more = count == 4, ahead = x->ahead;
-    const float *value = x->gate.value + i, *step = x->gate.step + i;
+    const int64_t more = count == 4, ahead = x->ahead, own = mode >= LAI_MIXED ? i : 0;
+    const float *value = x->gate.value + own, *step = x->gate.step + own;
     const lai_v v0 = mode >= LAI_MIXED ? lai_set(value[0]) : v;
     const lai_v v1 = mode >= LAI_MIXED ? lai_set(value[more]) : v;
     const lai_v v2 = mode >= LAI_MIXED ? lai_set(value[2 * more]) : v;
@@ -5699,6 +5696,7 @@ static void lai_attend_dots(const lai_attend *a, const float *k, const float *v,
     int64_t j, r, t;
     for (j = 0; j < n; j += 4) {
         for (t = 0; t < 4; ++t) {
+            lai_store(a->S + 16 * (j + t), lai_zero()); /* also of rows that do not exist */
             x[t] = k + LAI_MIN(j + t, n - 1) * a->k.step;
             lai_attend_prefetch(k + LAI_MIN(j + t + 16, n - 1) * a->k.step, dk);
             for (r = 0; r < a->layer->dim_v; r += 16)
@@ -5796,8 +5794,9 @@ static void lai_attend_tile(const lai_attend *a, int64_t r, float *O) {
     int64_t t;
     for (t = 0; t < 6; ++t) {
         const int64_t row = r + t, own = LAI_MIN(begin, a->end[row]);
+        const int64_t from = LAI_MIN(row, a->rows - 1); /* what is in no panel repeats the last */
         const lai_v shrunk = lai_mul(lai_load(O + 16 * row), lai_set(a->shrink[row]));
-        s[t] = a->S + row / 16 * 16 * LAI_BLOCK_KEYS + row % 16;
+        s[t] = a->S + from / 16 * 16 * LAI_BLOCK_KEYS + from % 16;
         x[t] = s[t] + 16 * begin;
         y[t] = O + 16 * row;
         lai_store(y[t], lai_attend_sum(shrunk, s[t], V, a->begin[row], own));

@@ -652,7 +652,7 @@ static void new_inputs(Problem *problem) {
     }
     new_partners(problem);
     if (spec->skip != 0) {
-        problem->skip = new_tensor(problem, S, layer->heads, spec->skip == 2 ? layer->dim_v : 1);
+        problem->skip = new_tensor(problem, 1, layer->heads, spec->skip == 2 ? layer->dim_v : 1);
         problem->skip.token_stride = problem->skip.batch_stride = 0;
     }
     if (spec->out_gate) {

@@ -3,6 +3,7 @@
 #include "oracle.h"
 #include "test.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -791,6 +792,50 @@ TEST(attention_strides) {
     guarded_free(back);
     free(packed);
     attention_free(a);
+}
+
+/* Whatever the workspace held: nothing is computed with it, so that no flag is raised. */
+static void check_quiet(Attention *a, int isa, uint32_t bits) {
+    la_attention_call call = a->call;
+    size_t floats, i;
+    float *workspace;
+    int raised;
+    call.isa = isa;
+    call.workspace_size = la_attention_workspace_size(&a->layer, &call);
+    floats = (call.workspace_size + 3) / 4;
+    call.workspace = workspace = guarded_new(floats, 1);
+    for (i = 0; i < floats; i++) {
+        memcpy(&workspace[i], &bits, sizeof bits);
+    }
+    feclearexcept(FE_ALL_EXCEPT);
+    CHECK(la_attention_forward(&a->layer, &call) == LA_OK, "%s", shape_text(&a->shape));
+    raised = fetestexcept(FE_INVALID | FE_OVERFLOW);
+    feclearexcept(FE_ALL_EXCEPT);
+    CHECK(!raised, "isa %d, %08x: overflow or invalid, %s", isa, (unsigned)bits,
+          shape_text(&a->shape));
+    guarded_free(workspace);
+}
+
+TEST(attention_nothing_is_computed_with_what_memory_held) {
+    static const uint32_t fills[] = {0x7fa00000, 0x7f800000, 0x7f7fffff}; /* a signalling NaN */
+    static const int64_t lengths[] = {1, 2, 4, 5, 15, 16, 20, 32, 34, 48, 64, 80, 200};
+    int n, i, w, isa;
+    for (n = 0; n < 4 * 13; n++) {
+        Shape shape = {.keys = 200, .Hq = 2, .Hkv = 2, .dk = 7, .dv = 19, .lse = 1};
+        Attention *a;
+        shape.T = lengths[n / 4];
+        shape.kind = n % 2 ? LA_SIGMOID : LA_SOFTMAX;
+        shape.lse = !(n % 2);
+        shape.given = n % 4 >= 2 ? GIVEN_MASK : GIVEN_NONE;
+        shape.window = n % 4 >= 2 ? 9 : 0;
+        a = attention_new(&shape);
+        for (w = 0; isa_number(w, &isa); w++) {
+            for (i = 0; i < 3; i++) {
+                check_quiet(a, isa, fills[i]);
+            }
+        }
+        attention_free(a);
+    }
 }
 
 /* ---------------------------------------------------------------- bad input */

@@ -17,7 +17,24 @@
 
 /* ---------------------------------------------------------------- what to try */
 
-enum { FORMS = 8, INPUTS = 9 };
+/* The inputs of a token, in the order of problem_inputs; then the state's. */
+typedef enum Tensor {
+    IN_Q,
+    IN_K,
+    IN_V,
+    IN_GATE,
+    IN_BETA,
+    IN_ERASE,
+    IN_BONUS,
+    IN_A,
+    IN_B,
+    IN_SKIP,
+    IN_OUT_GATE,
+    IN_STATE,
+    IN_NORM,
+    TENSORS
+} Tensor;
+enum { FORMS = 8, INPUTS = IN_STATE };
 
 /* Two cases to a row, one for each layout of the state. The bidirectional ones come last. */
 static const Spec rows[] = {
@@ -30,6 +47,8 @@ static const Spec rows[] = {
     {.variant = LA_RWKV6, .gate = GATE_MILD, .gate_channel = 1, .token_bonus = 1},
     {.variant = LA_RWKV7, .gate = GATE_MILD, .gate_channel = 1},
     {.variant = LA_GDN2, .gate = GATE_MILD, .gate_channel = 1, .beta = BETA_CHANNEL},
+    {.variant = LA_MAMBA2, .gate = GATE_MILD, .skip = 2, .out_gate = 1},
+    {.variant = LA_RWKV7, .gate = GATE_MILD, .skip = 1, .out_gate = 1},
     {.variant = LA_ELU},
     {.variant = LA_ELU, .gate = GATE_MILD, .gate_channel = 1},
     {.variant = LA_FAVOR, .features = 11, .gate = GATE_MILD},
@@ -46,8 +65,9 @@ static const Spec rows[] = {
     {.variant = LA_HEDGEHOG, .features = 11, .bidirectional = 1},
     {.variant = LA_RFF, .features = 40, .query_projection = 1, .bidirectional = 1},
     {.variant = LA_MAPPED, .positive = 1, .bidirectional = 1},
+    {.variant = LA_ELU, .bidirectional = 1, .out_gate = 1},
 };
-enum { SCALAR_CASES = 6, CAUSAL_CASES = 36, CASES = 2 * COUNT(rows) };
+enum { SCALAR_CASES = 6, CAUSAL_CASES = 40, CASES = 2 * COUNT(rows) };
 
 static const Way forms[FORMS] = {{LA_AUTO, 0, 0, 1},       {LA_PARALLEL, 0, 0, 1},
                                  {LA_RECURRENT, 0, 0, 1},  {LA_CHUNKWISE, 0, 0, 1},
@@ -71,20 +91,20 @@ static Spec case_spec(int i, int64_t T) {
     return spec;
 }
 
-/* q has a row for each token, the other inputs have one for each key. */
+/* q and the gate of outputs have a row for each token, the other inputs have one for each key. */
 static int64_t input_tokens(const Problem *problem, int64_t n) {
-    return n == 0 ? problem->spec.T : problem->spec.keys;
+    return n == IN_Q || n == IN_OUT_GATE ? problem->spec.T : problem->spec.keys;
 }
 
 static void problem_inputs(const Problem *problem, la_out views[INPUTS], int64_t heads[INPUTS]) {
     const la_layer *layer = &problem->layer;
-    const la_out all[INPUTS] = {problem->q, problem->k, problem->v, problem->log_decay,
-                                problem->beta, problem->erase, problem->bonus, problem->a,
-                                problem->b};
+    const la_out all[INPUTS] = {problem->q,    problem->k,     problem->v,       problem->log_decay,
+                                problem->beta, problem->erase, problem->bonus,   problem->a,
+                                problem->b,    problem->skip,  problem->out_gate};
     int64_t counts[INPUTS] = {layer->q_heads, layer->k_heads};
     int n;
     for (n = 2; n < INPUTS; n++) {
-        counts[n] = layer->heads;
+        counts[n] = n == IN_OUT_GATE ? oracle_out_heads(layer) : layer->heads;
     }
     memcpy(views, all, sizeof all);
     memcpy(heads, counts, sizeof counts);
@@ -437,18 +457,19 @@ static float changed(Change change, int is_gate, float old) {
     }
 }
 
+/* D is that of all tokens, which none may change. */
 static void change_token(Problem *problem, int64_t t, Change change) {
     la_out views[INPUTS];
     int64_t heads[INPUTS], b, h, i;
     int n;
     problem_inputs(problem, views, heads);
     for (n = 0; n < INPUTS; n++) {
-        int there = views[n].data != NULL && t < input_tokens(problem, n);
+        int there = views[n].data != NULL && n != IN_SKIP && t < input_tokens(problem, n);
         for (b = 0; there && b < problem->spec.B; b++) {
             for (h = 0; h < heads[n]; h++) {
                 float *row = out_row(&views[n], b, t, h);
                 for (i = 0; i < views[n].width; i++) {
-                    row[i] = changed(change, n == 3, row[i]);
+                    row[i] = changed(change, n == IN_GATE, row[i]);
                 }
             }
         }
@@ -727,6 +748,7 @@ static void select_sequence(la_call *call, int64_t b) {
     inputs[0] = &call->q, inputs[1] = &call->k, inputs[2] = &call->v;
     inputs[3] = &call->log_decay, inputs[4] = &call->beta, inputs[5] = &call->erase;
     inputs[6] = &call->bonus, inputs[7] = &call->a, inputs[8] = &call->b;
+    inputs[9] = &call->skip, inputs[10] = &call->out_gate;
     for (n = 0; n < INPUTS; n++) {
         inputs[n]->data += inputs[n]->data != NULL ? b * inputs[n]->batch_stride : 0;
     }
@@ -1080,21 +1102,6 @@ TEST(promise_6_self_sufficient_stack) {
 
 /* ---------------------------------------------------------------- 7 local faults */
 
-typedef enum Tensor {
-    IN_Q,
-    IN_K,
-    IN_V,
-    IN_GATE,
-    IN_BETA,
-    IN_ERASE,
-    IN_BONUS,
-    IN_A,
-    IN_B,
-    IN_STATE,
-    IN_NORM,
-    TENSORS
-} Tensor;
-
 /* One element. Of a state, t is the row of S and i its column; of a normaliser, t is the row. */
 typedef struct Fault {
     Tensor tensor;
@@ -1132,6 +1139,8 @@ static int out_depends(const Problem *problem, const Fault *fault, int64_t t, in
     case IN_A:
     case IN_B: return later && h == fault->h;
     case IN_BONUS: return t == fault->t && h == fault->h;
+    case IN_SKIP: return h == fault->h && (problem->skip.width == 1 || i == fault->i);
+    case IN_OUT_GATE: return t == fault->t && j == fault->h && i == fault->i;
     case IN_BETA: return later && h == fault->h && (problem->beta.width == 1 || i == fault->i);
     case IN_NORM: return h != fault->h ? 0 : isinf(fault->value) ? MAYBE : 1;
     default: return h == fault->h && i == fault->i;
@@ -1186,6 +1195,8 @@ static int state_depends(const Problem *problem, const Fault *fault, int64_t h, 
     }
     switch (fault->tensor) {
     case IN_Q:
+    case IN_SKIP:
+    case IN_OUT_GATE:
     case IN_BONUS: return 0;
     case IN_V: return i == fault->i;
     case IN_ERASE:
@@ -1230,7 +1241,8 @@ static void check_fault_in_out(const Problem *problem, const Fault *fault,
         for (t = 0; t < problem->spec.T; t++) {
             for (j = 0; j < heads; j++) {
                 for (i = 0; i < problem->spec.dv; i++, n++) {
-                    int depends = b != fault->b ? 0 : out_depends(problem, fault, t, j, i);
+                    int alike = b == fault->b || fault->tensor == IN_SKIP; /* D is everybody's */
+                    int depends = alike ? out_depends(problem, fault, t, j, i) : 0;
                     if (!is_as_expected(fault, depends, got.out[n], without->out[n]) &&
                         wrong++ == 0) {
                         at[0] = b, at[1] = t, at[2] = j, at[3] = i;
@@ -1441,8 +1453,8 @@ static void scale_result(const Problem *problem, Result *result, float factor) {
 
 /* Half the scale: half the output, but for a normalised one, where it cancels. */
 static void check_half_scale(Problem *problem, const Way *way, Result *want) {
-    if (oracle_scales_inputs(&problem->layer)) {
-        return; /* there it is part of the features */
+    if (oracle_scales_inputs(&problem->layer) || problem->skip.data != NULL) {
+        return; /* there it is part of the features, and does not concern D v */
     }
     problem->layer.scale *= 0.5f;
     problem_run(problem, way);
@@ -1538,7 +1550,7 @@ TEST(promise_8_plain_means_of_ones_are_one) {
         problem->note = "ones";
         if (problem->layer.normalised)
             set_ones(problem);
-        for (w = 0; problem->layer.normalised && next_way(w, &way); w++) {
+        for (w = 0; problem->layer.normalised && !spec.out_gate && next_way(w, &way); w++) {
             check_ones(problem, &way);
         }
         problem_free(problem);

@@ -120,6 +120,38 @@ TEST(rules_general_pairs) {
     }
 }
 
+/* An erase gate on features of keys: erase . (elu(k) + 1), whose length is below 1 here. */
+TEST(rules_erase_gates_of_features) {
+    int i, layout;
+    for (layout = 0; layout < 2; layout++) {
+        Spec spec = {.variant = LA_GDN2, .T = 39, .H = 4, .Hq = 2, .Hk = 2, .dk = 13, .dv = 21};
+        Problem *problem;
+        Way way;
+        int64_t t, h, n;
+        spec.gate = GATE_MIXED;
+        spec.gate_channel = layout;
+        spec.beta = BETA_TOKEN;
+        spec.layout = spec.head_map = layout;
+        problem = problem_new(&spec);
+        problem->note = "erase, elu + 1";
+        problem->layer.feature = LA_FEATURE_ELU1;
+        for (t = 0; t < spec.T; t++) {
+            for (h = 0; h < spec.Hk; h++) {
+                for (n = 0; n < spec.dk; n++) {
+                    out_row(&problem->k, 0, t, h)[n] -= 2;
+                }
+            }
+        }
+        problem_oracle(problem);
+        for (i = 0; way_number(i, &way); i++) {
+            if (problem_run(problem, &way)) {
+                problem_check(problem);
+            }
+        }
+        problem_free(problem);
+    }
+}
+
 TEST(rules_states) {
     int states, strides;
     for (states = STATES_BOTH; states <= STATES_NONE; states++) {
@@ -223,6 +255,50 @@ TEST(rules_closed_outputs) {
                 float o = out_row(&problem->call.out, 0, 4, 0)[j];
                 CHECK(fabsf(o) < 1e-30f, "closed, but %g", (double)o);
             }
+        }
+    }
+    problem_free(problem);
+}
+
+/* v z / (1 + exp(-z)) alone, nothing having been written, for every size of z that leaves a normal
+   number; and what the formula says of numbers that are none. */
+TEST(rules_output_gates_of_any_size) {
+    static const float odd[4] = {INFINITY, -INFINITY, NAN, 0};
+    Spec spec = {.variant = LA_FWP, .T = 96, .H = 1, .dk = 1, .dv = 35, .zero_keys = 1, .skip = 1};
+    Problem *problem;
+    Way way;
+    int i;
+    int64_t t, j;
+    spec.states = STATES_NONE;
+    spec.out_gate = 1;
+    problem = problem_new(&spec);
+    out_row(&problem->skip, 0, 0, 0)[0] = 1;
+    for (t = 0; t < spec.T; t++) {
+        for (j = 0; j < spec.dv; j++) {
+            float z = random_uniform(-86, 100);
+            out_row(&problem->v, 0, t, 0)[j] = random_uniform(0.5f, 2);
+            out_row(&problem->out_gate, 0, t, 0)[j] = t < 4 ? odd[t] : t % 2 ? z : z / 1000;
+        }
+    }
+    for (i = 0; way_number(i, &way); i++) {
+        double worst = 0;
+        if (!problem_run(problem, &way)) {
+            continue;
+        }
+        for (t = 4; t < spec.T; t++) {
+            for (j = 0; j < spec.dv; j++) {
+                double z = (double)out_row(&problem->out_gate, 0, t, 0)[j];
+                double want = (double)out_row(&problem->v, 0, t, 0)[j] * z / (1 + exp(-z));
+                double got = (double)out_row(&problem->call.out, 0, t, 0)[j];
+                worst = fmax(worst, fabs(got - want) / fabs(want));
+                worst = isnan(got) ? HUGE_VAL : worst;
+            }
+        }
+        CHECK(worst < 4e-7, "relative error %g: %s", worst, problem_text(problem));
+        for (j = 0; j < spec.dv; j++) {
+            const float *o = problem->call.out.data + j;
+            CHECK(o[0] > 3e38f && isnan(o[35]) && isnan(o[70]) && o[105] == 0, "%g, %g, %g, %g",
+                  (double)o[0], (double)o[35], (double)o[70], (double)o[105]);
         }
     }
     problem_free(problem);

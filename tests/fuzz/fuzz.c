@@ -125,7 +125,7 @@ static void must_be_written(const float *row, size_t floats) {
 /* A sequence of the case, its inputs packed, its results in buffers of their own. */
 typedef struct Single {
     la_call call;
-    int64_t b, position, out_heads;
+    int64_t b, position, heads, out_heads;
     size_t floats; /* of its state */
 } Single;
 
@@ -167,6 +167,7 @@ static void single_new(const Case *c, int64_t b, Single *s) {
     MUST(status == LA_OK, "%d", status);
     s->b = b;
     s->floats = (size_t)case_state_floats(layer);
+    s->heads = H;
     s->out_heads = oracle_out_heads(layer);
     s->call.keys = m;
     s->call.form = call->form;
@@ -177,6 +178,12 @@ static void single_new(const Case *c, int64_t b, Single *s) {
     s->call.v = packed(c, &call->v, b, m, H);
     s->call.log_decay = packed(c, &call->log_decay, b, m, H);
     s->call.beta = packed(c, &call->beta, b, m, H);
+    s->call.erase = packed(c, &call->erase, b, m, H);
+    s->call.bonus = packed(c, &call->bonus, b, m, H);
+    s->call.a = packed(c, &call->a, b, m, H);
+    s->call.b = packed(c, &call->b, b, m, H);
+    s->call.skip = packed(c, &call->skip, b, m, H);
+    s->call.out_gate = packed(c, &call->out_gate, b, n, s->out_heads);
     if (call->positions != NULL) {
         s->position = call->positions[b];
         s->call.positions = &s->position;
@@ -335,6 +342,14 @@ static void check_local(const Case *c, Single *s) {
     overwrite(&s->call.v, first, m, H, head, value);
     overwrite(&s->call.log_decay, first, m, H, head, value);
     overwrite(&s->call.beta, first, m, H, head, value);
+    overwrite(&s->call.erase, first, m, H, head, value);
+    overwrite(&s->call.bonus, first, m, H, head, value);
+    overwrite(&s->call.a, first, m, H, head, value);
+    overwrite(&s->call.b, first, m, H, head, value);
+    overwrite(&s->call.skip, first, m, H, head, value);
+    if (head < 0 || s->out_heads == H) {
+        overwrite(&s->call.out_gate, first, n, s->out_heads, head, value);
+    }
     new_results(c, s);
     run(layer, s->call);
     for (t = 0; t < n; t++) {
@@ -358,10 +373,27 @@ static int all_finite(const la_in *view, int64_t rows, int64_t heads) {
     return 1;
 }
 
+/* |a|^2 <= 0.4 for all a of DPLR, which overlapping rows may break; or all b. */
+static int pairs_are_short(const la_in *view, const Single *s) {
+    int64_t i, n = s->call.keys * s->heads * view->width;
+    double sum = 0;
+    for (i = 0; i < n; i++) {
+        sum = i % view->width == 0 ? 0 : sum;
+        sum += (double)view->data[i] * (double)view->data[i];
+        if (!(sum <= 0.4)) { /* or a NaN */
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* beta |f(k)|^2 <= 2, which overlapping rows may break; and many features are longer than keys. */
 static int delta_is_stable(const la_layer *layer, const Single *s) {
     int64_t i;
     double sum = 0;
+    if (layer->write == LA_WRITE_DPLR) {
+        return pairs_are_short(&s->call.a, s) && pairs_are_short(&s->call.b, s);
+    }
     if (layer->write != LA_WRITE_DELTA || layer->feature == LA_FEATURE_DPFP) {
         return 1;
     }
@@ -433,6 +465,9 @@ static int is_promised(const Case *c, const Single *s) {
            all_finite(&call->q, call->tokens, layer->q_heads) &&
            all_finite(&call->k, call->keys, layer->k_heads) &&
            all_finite(&call->v, call->keys, H) && all_finite(&call->beta, call->keys, H) &&
+           all_finite(&call->erase, call->keys, H) && all_finite(&call->bonus, call->keys, H) &&
+           all_finite(&call->skip, call->keys, H) &&
+           all_finite(&call->out_gate, call->tokens, s->out_heads) &&
            state_is_promised(layer, s) && delta_is_stable(layer, s);
 }
 
@@ -482,6 +517,8 @@ static void size_of_sums(const Case *c, const Single *s, Oracle *size) {
     }
     call.v = absolute(&call.v, m, H);
     call.beta = absolute(&call.beta, m, H);
+    call.bonus = absolute(&call.bonus, m, H);
+    call.skip = absolute(&call.skip, m, H);
     if (call.state_in != NULL) {
         state = absolute(&state, 1, (int64_t)s->floats);
         memcpy(&data, &state.data, sizeof data);
@@ -576,7 +613,7 @@ static void size_of_states(const Case *c, const Single *s, Oracle *size) {
 
 static void answer_new(const Case *c, const Single *s, Answer *answer) {
     oracle_new(c, &s->call, &answer->exact);
-    if (c->layer.write == LA_WRITE_DELTA) {
+    if (c->layer.write != LA_WRITE_ADD) {
         size_of_states(c, s, &answer->size);
     } else {
         size_of_sums(c, s, &answer->size);
@@ -953,7 +990,7 @@ static void fuzz_initialisers(void) {
     la_layer *layer = &tried.layer;
     la_call *call = &tried.call;
     int number = (int)(input_number() % 100);
-    la_variant variant = (la_variant)input_below(16), found;
+    la_variant variant = (la_variant)input_below(24), found;
     int64_t heads = input_number(), dk = input_number(), dv = input_number();
     la_status status = la_layer_init(layer, variant, heads, dk, dv);
     MUST((layer->struct_size == sizeof *layer) == (status == LA_OK), "%d", status);

@@ -89,7 +89,7 @@ static int noise_below(int n) {
 
 /* ---------------------------------------------------------------- buffers */
 
-enum { BUFFERS = 256 };
+enum { BUFFERS = 512 };
 
 typedef struct Buffer {
     unsigned char *base;   /* lead, then the bytes                 */
@@ -196,7 +196,12 @@ static int64_t take_dim(void) {
 static void take_axes(la_layer *layer) {
     layer->feature = input_below(8);
     layer->write = layer->feature != LA_FEATURE_FAVOR ? input_below(2) : LA_WRITE_ADD;
+    layer->write += layer->feature == LA_FEATURE_IDENTITY && layer->write && input_below(2);
     layer->normalised = layer->write == LA_WRITE_ADD ? input_below(2) : 0;
+    layer->read = LA_READ_AFTER;
+    if (layer->feature == LA_FEATURE_IDENTITY && !layer->write && !layer->normalised) {
+        layer->read = input_below(2);
+    }
     layer->normalised |= layer->feature == LA_FEATURE_FAVOR;
     layer->decay_required = input_below(2);
 }
@@ -255,7 +260,7 @@ static void take_settings(Case *c) {
 
 /* A layer that is sound. What is a pointer comes later: case_projection. */
 void case_layer(Case *c) {
-    la_variant variant = (la_variant)(LA_ELU + input_below(8));
+    la_variant variant = (la_variant)(LA_ELU + input_below(LA_MAPPED));
     int64_t heads = 1 + input_below(4), dim_k = take_dim(), dim_v = take_dim();
     la_status status = la_layer_init(&c->layer, variant, heads, dim_k, dim_v);
     MUST(status == LA_OK, "la_layer_init: %s", la_status_text(status));
@@ -479,6 +484,34 @@ static la_in take_view(const int64_t counts[3], int64_t width) {
 
 /* ---------------------------------------------------------------- the numbers of a call */
 
+/* What only some rules have, and what finishes outputs. */
+static void take_partners(Case *c, const int64_t v[3], const int64_t out[3]) {
+    const la_layer *layer = &c->layer;
+    la_call *call = &c->call;
+    int64_t dk = layer->dim_k, dv = layer->dim_v;
+    int wide = layer->feature == LA_FEATURE_IDENTITY || layer->feature == LA_FEATURE_ELU1;
+    if (layer->write == LA_WRITE_DELTA && wide && input_below(2)) {
+        call->erase = take_view(v, dk);
+    }
+    if (layer->read == LA_READ_BEFORE && !input_chance(3)) {
+        call->bonus = take_view(v, dk);
+    }
+    if (call->bonus.data != NULL && input_below(2)) { /* of the head, at every token */
+        call->bonus.token_stride = call->bonus.batch_stride = 0;
+    }
+    if (layer->write == LA_WRITE_DPLR) {
+        call->a = take_view(v, dk);
+        call->b = take_view(v, dk);
+    }
+    if (!layer->bidirectional && input_chance(4)) {
+        call->skip = take_view(v, input_below(2) ? dv : 1);
+        call->skip.token_stride = call->skip.batch_stride = 0;
+    }
+    if (input_chance(4)) {
+        call->out_gate = take_view(out, dv);
+    }
+}
+
 static void take_views(Case *c) {
     static float present;
     const la_layer *layer = &c->layer;
@@ -495,6 +528,7 @@ static void take_views(Case *c) {
     if (input_chance(5)) { /* a gate per head */
         call->log_decay.token_stride = call->log_decay.batch_stride = 0;
     }
+    take_partners(c, v, out);
     call->log_decay.data = layer->decay_required || !input_chance(3) ? call->log_decay.data : NULL;
     call->beta.data = input_chance(3) ? NULL : call->beta.data;
     call->out.width = layer->dim_v;
@@ -587,13 +621,14 @@ static const Field layer_fields[] = {
     LAYER_FIELD(eps_mode), LAYER_FIELD(l2_mode), LAYER_FIELD(l2_eps),
     LAYER_FIELD(projection_head_stride), LAYER_FIELD(features), LAYER_FIELD(favor_kernel),
     LAYER_FIELD(feature_eps), LAYER_FIELD(horizon), LAYER_FIELD(nu), LAYER_FIELD(projection_bias),
-    LAYER_FIELD(hedgehog_kernel)};
+    LAYER_FIELD(hedgehog_kernel), LAYER_FIELD(read)};
 static const Field call_fields[] = {
     CALL_FIELD(struct_size), CALL_FIELD(form), CALL_FIELD(isa), CALL_FIELD(chunk),
     CALL_FIELD(thread_index), CALL_FIELD(thread_count), CALL_FIELD(batch), CALL_FIELD(tokens),
     CALL_FIELD(keys), VIEW_FIELDS(q), VIEW_FIELDS(k), VIEW_FIELDS(v), VIEW_FIELDS(log_decay),
-    VIEW_FIELDS(beta), VIEW_FIELDS(out), CALL_FIELD(state_in_stride), CALL_FIELD(state_out_stride),
-    CALL_FIELD(snapshot_count)};
+    VIEW_FIELDS(beta), VIEW_FIELDS(out), VIEW_FIELDS(erase), VIEW_FIELDS(bonus), VIEW_FIELDS(a),
+    VIEW_FIELDS(b), VIEW_FIELDS(skip), VIEW_FIELDS(out_gate), CALL_FIELD(state_in_stride),
+    CALL_FIELD(state_out_stride), CALL_FIELD(snapshot_count)};
 
 /* An odd number, or, into floats and now and then anywhere, odd bits. */
 static void spoil_field(unsigned char *of, const Field *field) {
@@ -627,6 +662,12 @@ static void keep_pointers(const Case *from, Case *to) {
     to->call.v.data = call->v.data;
     to->call.log_decay.data = call->log_decay.data;
     to->call.beta.data = call->beta.data;
+    to->call.erase.data = call->erase.data;
+    to->call.bonus.data = call->bonus.data;
+    to->call.a.data = call->a.data;
+    to->call.b.data = call->b.data;
+    to->call.skip.data = call->skip.data;
+    to->call.out_gate.data = call->out_gate.data;
     to->call.out.data = call->out.data;
     to->call.state_in = call->state_in;
     to->call.state_out = call->state_out;
@@ -803,7 +844,7 @@ static void new_workspace(Case *c) {
 
 /* ---------------------------------------------------------------- what meets what */
 
-enum { OUTPUTS = 4, RANGES = 12 };
+enum { OUTPUTS = 4, RANGES = 18 };
 
 static Range view_range(const Case *c, const la_in *view, int64_t tokens, int64_t heads) {
     Rows rows = view_rows(c, view, tokens, heads);
@@ -837,13 +878,22 @@ static void all_ranges(const Case *c, Range ranges[RANGES]) {
     ranges[9] = view_range(c, &call->beta, call->keys, layer->heads);
     ranges[10] = range_of(layer->projection, &projection);
     ranges[11] = range_of(layer->q_projection, &projection);
+    ranges[12] = view_range(c, &call->erase, call->keys, layer->heads);
+    ranges[13] = view_range(c, &call->bonus, call->keys, layer->heads);
+    ranges[14] = view_range(c, &call->a, call->keys, layer->heads);
+    ranges[15] = view_range(c, &call->b, call->keys, layer->heads);
+    ranges[16] = view_range(c, &call->skip, call->keys, layer->heads);
+    ranges[17] = view_range(c, &call->out_gate, call->tokens, oracle_out_heads(layer));
 }
 
 static int is_absent(const Case *c, int i) {
     const la_call *call = &c->call;
     return (i == 1 && call->state_out == NULL) || (i == 4 && call->state_in == NULL) ||
            (i == 8 && call->log_decay.data == NULL) || (i == 9 && call->beta.data == NULL) ||
-           (i == 11 && c->layer.q_projection == NULL);
+           (i == 11 && c->layer.q_projection == NULL) || (i == 12 && call->erase.data == NULL) ||
+           (i == 13 && call->bonus.data == NULL) || (i == 14 && call->a.data == NULL) ||
+           (i == 15 && call->b.data == NULL) || (i == 16 && call->skip.data == NULL) ||
+           (i == 17 && call->out_gate.data == NULL);
 }
 
 /* Pointers may have been moved since the buffers were made. */
@@ -878,7 +928,7 @@ void case_meets(const Case *c) {
 
 /* ---------------------------------------------------------------- data */
 
-typedef enum Kind { QUERY, KEY, VALUE, GATE, BETA } Kind;
+typedef enum Kind { QUERY, KEY, VALUE, GATE, BETA, ERASE, PAIR, CLOSE } Kind;
 
 /* What the data of one input are like, drawn once. */
 typedef struct Taste {
@@ -905,6 +955,9 @@ static float any_value(const Taste *taste, Kind kind) {
     switch (kind) {
     case GATE: return gate_value(taste->gates);
     case BETA: return noise_between(0, 2);
+    case ERASE: return noise_between(0, 1);
+    case PAIR:
+    case CLOSE:
     case VALUE: return noise_between(-1, 1);
     default: return taste->positive ? noise_between(0.1f, 1) : noise_between(-1, 1);
     }
@@ -915,7 +968,10 @@ static int64_t rows_read(const Case *c, Kind kind, int64_t b) {
     if (c->call.offsets != NULL) {
         return c->call.tokens;
     }
-    return kind == QUERY ? case_tokens(&c->call, b) : case_keys(&c->layer, &c->call, b);
+    if (kind == QUERY || kind == CLOSE) {
+        return case_tokens(&c->call, b);
+    }
+    return case_keys(&c->layer, &c->call, b);
 }
 
 static void fill_row(const Case *c, const Taste *taste, Kind kind, float *row, int64_t n) {
@@ -929,6 +985,9 @@ static void fill_row(const Case *c, const Taste *taste, Kind kind, float *row, i
     for (i = 0; i < n; i++) {
         if (kind == KEY && c->layer.write == LA_WRITE_DELTA && length > 0) {
             row[i] = (float)((double)row[i] / length);
+        }
+        if (kind == PAIR && length > 0) { /* |a| |b| = 0.4 */
+            row[i] = (float)((double)row[i] * 0.63 / length);
         }
         if (taste->odd > 0 && noise_below(taste->odd) == 0) {
             row[i] = taste->odd_value;
@@ -1011,6 +1070,12 @@ static void fill(Case *c) {
     fill_view(c, &taste, VALUE, &call->v, S, H);
     fill_view(c, &taste, GATE, &call->log_decay, S, H);
     fill_view(c, &taste, BETA, &call->beta, S, H);
+    fill_view(c, &taste, ERASE, &call->erase, S, H);
+    fill_view(c, &taste, VALUE, &call->bonus, S, H);
+    fill_view(c, &taste, PAIR, &call->a, S, H);
+    fill_view(c, &taste, PAIR, &call->b, S, H);
+    fill_view(c, &taste, VALUE, &call->skip, S, H);
+    fill_view(c, &taste, CLOSE, &call->out_gate, T, oracle_out_heads(layer));
     fill_states(c, &taste);
 }
 
@@ -1019,9 +1084,9 @@ static void fill(Case *c) {
 /* One pointer, mostly that of an output, is null, is another one, or stands a little aside. */
 static void spoil_pointer(Case *c) {
     la_call *call = &c->call;
-    const void *pointers[9], *one;
+    const void *pointers[15], *one;
     int to = input_below(2) ? 6 + input_below(3) : input_below(9);
-    int from = input_below(9), kind = input_below(4);
+    int from = input_below(15), kind = input_below(4);
     char *moved;
     pointers[0] = call->q.data;
     pointers[1] = call->k.data;
@@ -1032,6 +1097,12 @@ static void spoil_pointer(Case *c) {
     pointers[6] = call->out.data;
     pointers[7] = call->state_out;
     pointers[8] = call->workspace;
+    pointers[9] = call->erase.data;
+    pointers[10] = call->bonus.data;
+    pointers[11] = call->a.data;
+    pointers[12] = call->b.data;
+    pointers[13] = call->skip.data;
+    pointers[14] = call->out_gate.data;
     one = kind == 0 ? NULL : kind == 1 ? pointers[to] : pointers[from];
     memcpy(&moved, &one, sizeof moved);
     if (one != NULL && kind < 3) {
@@ -1076,6 +1147,12 @@ static void new_buffers(Case *c) {
     new_view(c, &call->v, call->keys, layer->heads);
     new_view(c, &call->log_decay, call->keys, layer->heads);
     new_view(c, &call->beta, call->keys, layer->heads);
+    new_view(c, &call->erase, call->keys, layer->heads);
+    new_view(c, &call->bonus, call->keys, layer->heads);
+    new_view(c, &call->a, call->keys, layer->heads);
+    new_view(c, &call->b, call->keys, layer->heads);
+    new_view(c, &call->skip, call->keys, layer->heads);
+    new_view(c, &call->out_gate, call->tokens, oracle_out_heads(layer));
     call->out.data = call->out.data != NULL ? new_out(c) : NULL;
     new_states(c);
     call->snapshots = call->snapshots != NULL ? new_snapshots(c) : NULL;
@@ -1135,11 +1212,11 @@ static void print_list(const char *name, const int64_t *list, int64_t count) {
 
 static void print_layer(const la_layer *l) {
     fprintf(stderr,
-            "layer: feature %d write %d normalised %d required %d bidirectional %d, heads "
+            "layer: feature %d write %d read %d normalised %d required %d bidirectional %d, heads "
             "%lld/%lld/%lld, %lldx%lld, map %d, layout %d\n  scale %g eps %g (%d) l2 %d %g, "
             "features %lld stride %lld kernel %d/%d eps %g bias %d queries' %p, horizon %g nu "
             "%lld\n",
-            l->feature, l->write, l->normalised, l->decay_required, l->bidirectional,
+            l->feature, l->write, l->read, l->normalised, l->decay_required, l->bidirectional,
             (long long)l->heads, (long long)l->q_heads, (long long)l->k_heads, (long long)l->dim_k,
             (long long)l->dim_v, l->head_map, l->state_layout, (double)l->scale, (double)l->eps,
             l->eps_mode, l->l2_mode, (double)l->l2_eps, (long long)l->features,
@@ -1167,6 +1244,12 @@ void case_print(const Case *c) {
     print_view("v", &call->v);
     print_view("log_decay", &call->log_decay);
     print_view("beta", &call->beta);
+    print_view("erase", &call->erase);
+    print_view("bonus", &call->bonus);
+    print_view("a", &call->a);
+    print_view("b", &call->b);
+    print_view("skip", &call->skip);
+    print_view("out_gate", &call->out_gate);
     print_view("out", &out);
     print_list("lengths", call->lengths, call->batch);
     print_list("key_lengths", call->key_lengths, call->batch);
