@@ -760,9 +760,14 @@ extern "C" {
 #endif
 
 enum { LA_SOFTMAX = 0, LA_SIGMOID }; /* kinds of attention */
+enum { LA_DENSE = 0, LA_FACTORISED_DENSE, LA_RANDOM, LA_FACTORISED_RANDOM }; /* of Synthesizers */
+enum { LA_SCAN_RWKV4 = 0, LA_SCAN_HGRN };
 
-/* What an attention layer IS. la_attention_init sets every field; change what differs. */
+/* Initialisers set every field; change what differs, and fill in the tensors. As with
+ * la_layer_init, a struct that got an error is one that every function refuses. */
 /* clang-format off */
+
+/* What an attention layer IS. */
 typedef struct la_attention {
     size_t struct_size;
     int kind;
@@ -776,7 +781,7 @@ typedef struct la_attention {
     float bias;                /* LA_SIGMOID: added to each logit; 0 */
 } la_attention;
 
-/* One forward over `batch` sequences. la_attention_call_init sets every field. */
+/* One forward over `batch` sequences. */
 typedef struct la_attention_call {
     size_t struct_size;
     int isa;
@@ -791,27 +796,64 @@ typedef struct la_attention_call {
     void *workspace;
     size_t workspace_size;
 } la_attention_call;
+
+/* What an Infini-attention layer IS. */
+typedef struct la_infini {
+    size_t struct_size;
+    la_layer memory;   /* LA_ELU: its heads, sizes, eps and state are the layer's */
+    int64_t segment;   /* tokens of a segment; the last one of a call may be shorter */
+    int write;         /* LA_WRITE_ADD, or LA_WRITE_DELTA */
+    int bidirectional; /* 1: the softmax sees all of the segment; 0: causal */
+    float scale;       /* of the softmax; dk^-1/2 */
+} la_infini;
+
+/* What a Linformer layer IS. */
+typedef struct la_linformer {
+    size_t struct_size;
+    la_attention attention; /* LA_SOFTMAX, and only bidirectional */
+    int64_t length, rank;   /* n, the most keys; and k, the rows that become of them */
+    la_in E, F;             /* [n][k]: la_matrix; F.data null: E, too */
+} la_linformer;
+
+/* What a Synthesizer layer IS; the manual says what w1 .. b2 are in each kind. */
+typedef struct la_synthesizer {
+    size_t struct_size;
+    int kind;
+    la_attention attention; /* its dim_k: the width of x, which is q; 0 of random kinds */
+    int64_t length;         /* L: the most keys */
+    int64_t rank1, rank2;
+    la_in w1, b1, w2, b2;   /* la_matrix, or for each head; b1.data, b2.data null: 0 */
+} la_synthesizer;
+
+/* One pass of an element-wise recurrence over `batch` sequences. */
+typedef struct la_scan {
+    size_t struct_size;
+    int kind, isa;
+    int64_t thread_index, thread_count;
+    int64_t batch, tokens, channels;
+    la_in k, v;             /* [B][T][C], as la_bthd(v, T, 1, C); HGRN has no k */
+    la_in log_decay;        /* [B][T][C], or [C] by la_per_channel */
+    const float *bonus;     /* [C]; HGRN has none */
+    la_out out;
+    const float *state_in;  /* [B][3][C] of RWKV-4, [B][C] of HGRN; null: empty */
+    float *state_out;       /* null: discarded; may be state_in */
+    const int64_t *lengths; /* [B]; null: all are full */
+} la_scan;
 /* clang-format on */
 
-/* Set every field: causal, q_heads = kv_heads = heads, grouped heads, no window. dim_k may be 0. As
- * with la_layer_init, a struct that got an error is one that every function refuses. */
+/* A layer: causal, q_heads = kv_heads = heads, grouped heads, no window. dim_k may be 0. And a
+ * call of `batch` >= 1 sequences of `tokens` >= 0 and as many keys, one thread. The layer is to be
+ * complete by then. */
 LA_DEF la_status la_attention_init(la_attention *layer, int kind, int64_t heads, int64_t dim_k,
                                    int64_t dim_v);
-
-/* Set every field for `batch` >= 1 sequences of `tokens` >= 0, and as many keys: no tensors yet,
- * one thread. The layer is to be complete by then. */
 LA_DEF la_status la_attention_call_init(la_attention_call *call, const la_attention *layer,
                                         int64_t batch, int64_t tokens);
 
-/* Bytes of workspace for each thread, at any alignment; 0 where la_attention_check would refuse.
- * Needs the sizes, not the tensors, and grows with dim_k and dim_v alone. */
+/* As la_workspace_size, la_check and la_forward. The workspace grows with dim_k and dim_v alone;
+ * a forward writes out, lse and the workspace. */
 LA_DEF size_t la_attention_workspace_size(const la_attention *layer, const la_attention_call *call);
-
-/* What la_attention_forward would answer; *field (where not null) names what is wrong. */
 LA_DEF la_status la_attention_check(const la_attention *layer, const la_attention_call *call,
                                     const char **field);
-
-/* Run the call, or its slice. Writes out, lse and the workspace. */
 LA_DEF la_status la_attention_forward(const la_attention *layer, const la_attention_call *call);
 
 /* Two results of LA_SOFTMAX for the same queries and different keys become one, in the first:
@@ -829,18 +871,6 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens);
 /* Rows of `width` one after the other, the same for every sequence and head. */
 LA_DEF la_in la_matrix(const float *data, int64_t width);
 
-/* What an Infini-attention layer IS. la_infini_init sets every field; change what differs. */
-/* clang-format off */
-typedef struct la_infini {
-    size_t struct_size;
-    la_layer memory;    /* LA_ELU: its heads, sizes, eps and state are the layer's */
-    int64_t segment;    /* tokens of a segment; the last one of a call may be shorter */
-    int write;          /* LA_WRITE_ADD, or LA_WRITE_DELTA */
-    int bidirectional;  /* 1: the softmax sees all of the segment; 0: causal */
-    float scale;        /* of the softmax; dk^-1/2 */
-} la_infini;
-/* clang-format on */
-
 /* Calls are those of the memory: la_call_init(&call, &infini.memory, ..), with beta the logits of
  * the memory's share, [H] by la_per_head or [H][dv] by la_per_channel, and form left alone. */
 LA_DEF la_status la_infini_init(la_infini *infini, int64_t heads, int64_t dim_k, int64_t dim_v,
@@ -849,70 +879,22 @@ LA_DEF size_t la_infini_workspace_size(const la_infini *infini, const la_call *c
 LA_DEF la_status la_infini_check(const la_infini *infini, const la_call *call, const char **field);
 LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call);
 
-/* What a Linformer layer IS. la_linformer_init sets every field but E and F. */
-/* clang-format off */
-typedef struct la_linformer {
-    size_t struct_size;
-    la_attention attention; /* LA_SOFTMAX, and only bidirectional */
-    int64_t length, rank;   /* n, the most keys; and k, the rows that become of them */
-    la_in E, F;             /* [n][k]: la_matrix; F.data null: E, too */
-} la_linformer;
-/* clang-format on */
-
-/* Calls are those of the attention: la_attention_call_init(&call, &linformer.attention, ..). */
-LA_DEF la_status la_linformer_init(la_linformer *linformer, int64_t heads, int64_t dim_k,
-                                   int64_t dim_v, int64_t length, int64_t rank);
-LA_DEF size_t la_linformer_workspace_size(const la_linformer *linformer,
-                                          const la_attention_call *call);
-LA_DEF la_status la_linformer_check(const la_linformer *linformer, const la_attention_call *call,
+/* Calls are those of the attention: la_attention_call_init(&call, &layer.attention, ..). */
+LA_DEF la_status la_linformer_init(la_linformer *layer, int64_t heads, int64_t dim_k, int64_t dim_v,
+                                   int64_t length, int64_t rank);
+LA_DEF size_t la_linformer_workspace_size(const la_linformer *layer, const la_attention_call *call);
+LA_DEF la_status la_linformer_check(const la_linformer *layer, const la_attention_call *call,
                                     const char **field);
-LA_DEF la_status la_linformer_forward(const la_linformer *linformer, const la_attention_call *call);
+LA_DEF la_status la_linformer_forward(const la_linformer *layer, const la_attention_call *call);
 
-enum { LA_DENSE = 0, LA_FACTORISED_DENSE, LA_RANDOM, LA_FACTORISED_RANDOM };
-
-/* What a Synthesizer layer IS. la_synthesizer_init sets every field but w1 .. b2, of which the
- * manual says what they are in each kind. */
-/* clang-format off */
-typedef struct la_synthesizer {
-    size_t struct_size;
-    int kind;
-    la_attention attention;  /* its dim_k: the width of x, which is q; 0 of random kinds */
-    int64_t length;          /* L: the most keys */
-    int64_t rank1, rank2;
-    la_in w1, b1, w2, b2;    /* la_matrix, or for each head; b1.data, b2.data null: 0 */
-} la_synthesizer;
-/* clang-format on */
-
-/* Calls are those of the attention, with x as q, and no k. */
-LA_DEF la_status la_synthesizer_init(la_synthesizer *synthesizer, int kind, int64_t heads,
-                                     int64_t dim_x, int64_t dim_v, int64_t length, int64_t rank1,
-                                     int64_t rank2);
-LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *synthesizer,
+/* The same, with x as q, and no k. */
+LA_DEF la_status la_synthesizer_init(la_synthesizer *layer, int kind, int64_t heads, int64_t dim_x,
+                                     int64_t dim_v, int64_t length, int64_t rank1, int64_t rank2);
+LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *layer,
                                             const la_attention_call *call);
-LA_DEF la_status la_synthesizer_check(const la_synthesizer *synthesizer,
-                                      const la_attention_call *call, const char **field);
-LA_DEF la_status la_synthesizer_forward(const la_synthesizer *synthesizer,
-                                        const la_attention_call *call);
-
-enum { LA_SCAN_RWKV4 = 0, LA_SCAN_HGRN };
-
-/* One pass of an element-wise recurrence over `batch` sequences. la_scan_init sets every field;
- * then fill in the tensors. */
-/* clang-format off */
-typedef struct la_scan {
-    size_t struct_size;
-    int kind, isa;
-    int64_t thread_index, thread_count;
-    int64_t batch, tokens, channels;
-    la_in k, v;             /* [B][T][C], as la_bthd(v, T, 1, C); HGRN has no k */
-    la_in log_decay;        /* [B][T][C], or [C] by la_per_channel */
-    const float *bonus;     /* [C]; HGRN has none */
-    la_out out;
-    const float *state_in;  /* [B][3][C] of RWKV-4, [B][C] of HGRN; null: empty */
-    float *state_out;       /* null: discarded; may be state_in */
-    const int64_t *lengths; /* [B]; null: all are full */
-} la_scan;
-/* clang-format on */
+LA_DEF la_status la_synthesizer_check(const la_synthesizer *layer, const la_attention_call *call,
+                                      const char **field);
+LA_DEF la_status la_synthesizer_forward(const la_synthesizer *layer, const la_attention_call *call);
 
 LA_DEF la_status la_scan_init(la_scan *scan, int kind, int64_t batch, int64_t tokens,
                               int64_t channels);
@@ -5951,7 +5933,7 @@ static void lai_infini_errors(const lai_head *h, int64_t n, float *rows) {
 }
 
 /* to [n][units] = W x + b for n rows x; relu: negative numbers become 0 */
-static void lai_dense_rows(lai_rows W, const float *b, int64_t units, lai_rows x, int64_t n,
+static void lai_dense_rows(lai_rows W, lai_rows b, int64_t units, lai_rows x, int64_t n,
                            int64_t width, int relu, float *to) {
     int64_t t, i, j;
     for (t = 0; t < n; ++t, to += units)
@@ -5961,7 +5943,7 @@ static void lai_dense_rows(lai_rows W, const float *b, int64_t units, lai_rows x
             for (j = 0; j < 4; ++j) rows[j] = W.at + LAI_MIN(i + j, units - 1) * W.step;
             lai_dot4(y, rows, x.at + t * x.step, width);
             for (j = 0; j < 4 && i + j < units; ++j) {
-                const float sum = y[j] + (b ? b[i + j] : 0.0f);
+                const float sum = y[j] + (b.at ? b.at[i + j] : 0.0f);
                 to[i + j] = relu && sum < 0.0f ? 0.0f : sum;
             }
         }
@@ -7242,28 +7224,30 @@ LA_DEF la_status la_attention_forward(const la_attention *layer, const la_attent
     return status;
 }
 
-/* packed rows of `width`, for functions that take bare pointers */
-static lai_range lai_check_packed(lai_check *c, const float *x, int64_t rows, int64_t width) {
+/* packed rows of `width` */
+static lai_range lai_check_packed(lai_check *c, const float *x, int64_t rows, int64_t width,
+                                  const char *field) {
     const int64_t counts[3] = {rows, 1, 1};
     int64_t strides[3] = {0, 0, 0};
     strides[0] = width;
-    return lai_span(c, x, counts, strides, width, NULL);
+    return lai_span(c, x, counts, strides, width, field);
 }
 
 LA_DEF la_status la_attention_merge(float *out, float *lse, const float *more_out,
                                     const float *more_lse, int64_t rows, int64_t dim_v) {
+    static const char *const names[2] = {"out", "lse"};
     lai_check c = {LA_OK, NULL};
-    lai_range x[4];
+    lai_range in[LAI_INPUTS], to[2];
     int64_t i, j;
     lai_check_size(&c, rows, 0, LAI_MAX_COUNT, "rows");
     lai_check_size(&c, dim_v, 1, LAI_MAX_DIM, "dim_v");
     if (c.status != LA_OK) return c.status;
-    x[0] = lai_check_packed(&c, out, rows, dim_v);
-    x[1] = lai_check_packed(&c, lse, rows, 1);
-    x[2] = lai_check_packed(&c, more_out, rows, dim_v);
-    x[3] = lai_check_packed(&c, more_lse, rows, 1);
-    for (i = 0; i < 2; ++i)
-        for (j = i + 1; j < 4; ++j) lai_fail(&c, lai_overlap(x[i], x[j]), LA_E_OVERLAP, "out");
+    memset(in, 0, sizeof in);
+    to[0] = lai_check_packed(&c, out, rows, dim_v, "out");
+    to[1] = lai_check_packed(&c, lse, rows, 1, "lse");
+    in[0] = lai_check_packed(&c, more_out, rows, dim_v, "more_out");
+    in[1] = lai_check_packed(&c, more_lse, rows, 1, "more_lse");
+    lai_check_apart(&c, in, to, 2, -1, names);
     for (i = 0; c.status == LA_OK && i < rows; ++i) {
         const double a = (double)lse[i], b = (double)more_lse[i], most = a > b ? a : b;
         const double low = (double)LAI_LOWEST, base = most < low ? low : most;
@@ -7356,10 +7340,10 @@ static size_t lai_infini_bytes(const la_infini *x, const la_call *call) {
                                lai_muladd(1, lai_head_floats(&x->memory), rows));
 }
 
-LA_DEF size_t la_infini_workspace_size(const la_infini *infini, const la_call *call) {
+LA_DEF size_t la_infini_workspace_size(const la_infini *x, const la_call *call) {
     lai_check c = {LA_OK, NULL};
-    lai_check_infini(&c, infini, call);
-    return c.status == LA_OK ? lai_infini_bytes(infini, call) : 0;
+    lai_check_infini(&c, x, call);
+    return c.status == LA_OK ? lai_infini_bytes(x, call) : 0;
 }
 
 LA_DEF la_status la_infini_check(const la_infini *infini, const la_call *call, const char **field) {
@@ -7460,19 +7444,28 @@ LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call)
 
 /* ---- extras: Linformer ----------------------------------------------------------------------- */
 
-LA_DEF la_status la_linformer_init(la_linformer *linformer, int64_t heads, int64_t dim_k,
-                                   int64_t dim_v, int64_t length, int64_t rank) {
-    la_status status;
-    if (!linformer) return LA_E_NULL;
-    memset(linformer, 0, sizeof *linformer);
-    status = la_attention_init(&linformer->attention, LA_SOFTMAX, heads, dim_k, dim_v);
-    if (status == LA_OK && (length < 1 || length > LAI_MAX_COUNT || rank < 1 || rank > LAI_MAX_DIM))
-        status = LA_E_SIZE;
-    linformer->attention.bidirectional = 1;
-    linformer->length = length;
-    linformer->rank = rank;
-    if (status == LA_OK) linformer->struct_size = sizeof *linformer;
-    return status;
+static void lai_check_linformer_sizes(lai_check *c, const la_linformer *x) {
+    lai_check_attention(c, &x->attention);
+    lai_fail(c, !x->attention.bidirectional, LA_E_DIRECTION, "bidirectional");
+    lai_fail(c, x->attention.kind != LA_SOFTMAX, LA_E_VARIANT, "kind");
+    lai_fail(c, x->attention.window != 0, LA_E_UNSUPPORTED, "window");
+    lai_check_size(c, x->attention.dim_k, 1, LAI_MAX_DIM, "dim_k");
+    lai_check_size(c, x->length, 1, LAI_MAX_COUNT, "length");
+    lai_check_size(c, x->rank, 1, LAI_MAX_DIM, "rank");
+}
+
+LA_DEF la_status la_linformer_init(la_linformer *x, int64_t heads, int64_t dim_k, int64_t dim_v,
+                                   int64_t length, int64_t rank) {
+    lai_check c = {LA_OK, NULL};
+    if (!x) return LA_E_NULL;
+    memset(x, 0, sizeof *x);
+    c.status = la_attention_init(&x->attention, LA_SOFTMAX, heads, dim_k, dim_v);
+    x->attention.bidirectional = 1;
+    x->length = length;
+    x->rank = rank;
+    lai_check_linformer_sizes(&c, x);
+    if (c.status == LA_OK) x->struct_size = sizeof *x;
+    return c.status;
 }
 
 /* what the layers that are built on attention leave out of its calls */
@@ -7487,13 +7480,7 @@ static void lai_check_plain_call(lai_check *c, const la_attention *layer,
 static void lai_check_linformer(lai_check *c, const la_linformer *x,
                                 const la_attention_call *call) {
     if (!LAI_CHECK_STRUCT(c, x, "linformer")) return;
-    lai_check_attention(c, &x->attention);
-    lai_fail(c, !x->attention.bidirectional, LA_E_DIRECTION, "bidirectional");
-    lai_fail(c, x->attention.kind != LA_SOFTMAX, LA_E_VARIANT, "kind");
-    lai_fail(c, x->attention.window != 0, LA_E_UNSUPPORTED, "window");
-    lai_check_size(c, x->attention.dim_k, 1, LAI_MAX_DIM, "dim_k");
-    lai_check_size(c, x->length, 1, LAI_MAX_COUNT, "length");
-    lai_check_size(c, x->rank, 1, LAI_MAX_DIM, "rank");
+    lai_check_linformer_sizes(c, x);
     if (c->status == LA_OK) lai_check_plain_call(c, &x->attention, call);
     if (c->status == LA_OK) lai_check_size(c, call->keys, 0, x->length, "keys");
 }
@@ -7506,17 +7493,15 @@ static size_t lai_linformer_bytes(const la_linformer *x) {
     return lai_attention_bytes(x->attention.dim_k, x->attention.dim_v, lai_linformer_floats(x));
 }
 
-LA_DEF size_t la_linformer_workspace_size(const la_linformer *linformer,
-                                          const la_attention_call *call) {
+LA_DEF size_t la_linformer_workspace_size(const la_linformer *x, const la_attention_call *call) {
     lai_check c = {LA_OK, NULL};
-    lai_check_linformer(&c, linformer, call);
-    return c.status == LA_OK ? lai_linformer_bytes(linformer) : 0;
+    lai_check_linformer(&c, x, call);
+    return c.status == LA_OK ? lai_linformer_bytes(x) : 0;
 }
 
-LA_DEF la_status la_linformer_check(const la_linformer *linformer, const la_attention_call *call,
+LA_DEF la_status la_linformer_check(const la_linformer *x, const la_attention_call *call,
                                     const char **field) {
     static const lai_names names[2] = {LAI_NAMES(E), LAI_NAMES(F)};
-    const la_linformer *x = linformer;
     lai_check c = {LA_OK, NULL};
     lai_range in[LAI_INPUTS];
     memset(in, 0, sizeof in);
@@ -7573,14 +7558,13 @@ static void lai_linformer_head(const la_linformer *x, const la_attention_call *c
     lai_run_rows(&a, 0, rows);
 }
 
-LA_DEF la_status la_linformer_forward(const la_linformer *linformer,
-                                      const la_attention_call *call) {
-    const la_status status = la_linformer_check(linformer, call, NULL);
+LA_DEF la_status la_linformer_forward(const la_linformer *x, const la_attention_call *call) {
+    const la_status status = la_linformer_check(x, call, NULL);
     int64_t unit, end, heads;
     if (status != LA_OK) return status;
-    heads = linformer->attention.kv_heads;
+    heads = x->attention.kv_heads;
     lai_share(call->batch * heads, call->thread_index, call->thread_count, &unit, &end);
-    for (; unit < end; ++unit) lai_linformer_head(linformer, call, unit / heads, unit % heads);
+    for (; unit < end; ++unit) lai_linformer_head(x, call, unit / heads, unit % heads);
     return LA_OK;
 }
 
@@ -7602,10 +7586,8 @@ static void lai_check_synthesizer_sizes(lai_check *c, const la_synthesizer *x) {
     lai_check_size(c, x->rank2, wide, wide ? LAI_MAX_DIM : 0, "rank2");
 }
 
-LA_DEF la_status la_synthesizer_init(la_synthesizer *synthesizer, int kind, int64_t heads,
-                                     int64_t dim_x, int64_t dim_v, int64_t length, int64_t rank1,
-                                     int64_t rank2) {
-    la_synthesizer *x = synthesizer;
+LA_DEF la_status la_synthesizer_init(la_synthesizer *x, int kind, int64_t heads, int64_t dim_x,
+                                     int64_t dim_v, int64_t length, int64_t rank1, int64_t rank2) {
     lai_check c = {LA_OK, NULL};
     if (!x) return LA_E_NULL;
     memset(x, 0, sizeof *x);
@@ -7616,7 +7598,7 @@ LA_DEF la_status la_synthesizer_init(la_synthesizer *synthesizer, int kind, int6
     x->length = length;
     x->rank1 = rank1;
     x->rank2 = rank2;
-    if (c.status == LA_OK) lai_check_synthesizer_sizes(&c, x);
+    lai_check_synthesizer_sizes(&c, x);
     if (c.status == LA_OK) x->struct_size = sizeof *x;
     return c.status;
 }
@@ -7664,44 +7646,44 @@ static void lai_check_weights(lai_check *c, const la_synthesizer *x, const la_at
     in[4] = lai_check_in(c, &call->q, call->batch, call->tokens, H, dx, dx, names[4]);
 }
 
-LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *synthesizer,
+LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *x,
                                             const la_attention_call *call) {
     lai_check c = {LA_OK, NULL};
-    lai_check_synthesizer(&c, synthesizer, call);
-    return c.status == LA_OK ? lai_synthesizer_bytes(synthesizer, call) : 0;
+    lai_check_synthesizer(&c, x, call);
+    return c.status == LA_OK ? lai_synthesizer_bytes(x, call) : 0;
 }
 
-LA_DEF la_status la_synthesizer_check(const la_synthesizer *synthesizer,
-                                      const la_attention_call *call, const char **field) {
+LA_DEF la_status la_synthesizer_check(const la_synthesizer *x, const la_attention_call *call,
+                                      const char **field) {
     lai_check c = {LA_OK, NULL};
     lai_range in[LAI_INPUTS];
     memset(in, 0, sizeof in);
-    lai_check_synthesizer(&c, synthesizer, call);
+    lai_check_synthesizer(&c, x, call);
     if (c.status == LA_OK) {
-        la_attention a = synthesizer->attention;
+        la_attention a = x->attention;
         a.dim_k = 0; /* x is among the weights */
-        lai_check_weights(&c, synthesizer, call, in + 7);
-        lai_check_attention_tensors(&c, &a, call, in, lai_synthesizer_bytes(synthesizer, call));
+        lai_check_weights(&c, x, call, in + 7);
+        lai_check_attention_tensors(&c, &a, call, in, lai_synthesizer_bytes(x, call));
     }
     if (field) *field = c.field;
     return c.status;
 }
 
-/* bias of one head, or null */
-static const float *lai_bias_of(const la_in *b, int64_t head) {
-    return b->data ? b->data + head * b->head_stride : NULL;
+/* a matrix or bias of one head; at = null: there is none */
+static lai_rows lai_weights_of(const la_in *x, int64_t head) {
+    return lai_rows_at(x, 1, 0, 0, head, NULL);
 }
 
 /* logits that are products of what two layers make of the n rows: room [192][a], [192][b],
  * [192][S] */
 static void lai_multiply_factors(const la_synthesizer *x, int64_t head, lai_rows rows, int64_t n,
                                  lai_attend *attend, float *room) {
-    const lai_rows w2 = lai_rows_at(&x->w2, 1, 0, 0, head, NULL);
     const int64_t a = x->rank1, b = x->rank2, S = attend->keys;
     float *second = room + LAI_BLOCK_ROWS * a, *logits = second + LAI_BLOCK_ROWS * b;
     int64_t t, s, i, j; /* i = s mod a, j = s mod b */
     LAI_RUN(attend->isa, dense_rows,
-            (w2, lai_bias_of(&x->b2, head), b, rows, n, x->attention.dim_k, 0, second));
+            (lai_weights_of(&x->w2, head), lai_weights_of(&x->b2, head), b, rows, n,
+             x->attention.dim_k, 0, second));
     for (t = 0; t < n; ++t)
         for (s = i = j = 0; s < S; ++s) {
             logits[t * S + s] = room[t * a + i] * second[t * b + j];
@@ -7712,21 +7694,23 @@ static void lai_multiply_factors(const la_synthesizer *x, int64_t head, lai_rows
     attend->logits.step = S;
 }
 
-/* The queries, keys and logits of n rows of x. */
+/* the queries, keys and logits of n rows of x */
 static void lai_synthesize(const la_synthesizer *x, int64_t head, lai_rows rows, int64_t n,
                            lai_attend *a, float *room) {
-    const lai_rows w1 = lai_rows_at(&x->w1, 1, 0, 0, head, NULL);
-    a->q = w1; /* R1 of all tokens, which keys are */
-    if (!lai_has_input(x->kind)) a->q.at += a->position * w1.step;
+    const lai_rows w1 = lai_weights_of(&x->w1, head);
+    if (a->layer->dim_k > 0) a->k = lai_weights_of(&x->w2, head);
+    if (lai_has_input(x->kind)) {
+        LAI_RUN(a->isa, dense_rows,
+                (w1, lai_weights_of(&x->b1, head), x->rank1, rows, n, x->attention.dim_k,
+                 x->kind == LA_DENSE, room));
+        a->q.at = room;
+        a->q.step = x->rank1;
+        a->logits.at = lai_weights_of(&x->b2, head).at; /* the same for each token */
+    } else {
+        a->q.at = w1.at + a->position * w1.step;
+        a->q.step = w1.step;
+    }
     if (x->kind == LA_RANDOM) a->logits = a->q;
-    a->k = lai_rows_at(&x->w2, x->kind != LA_RANDOM, 0, 0, head, &lai_no_gate);
-    if (!lai_has_input(x->kind)) return;
-    LAI_RUN(a->isa, dense_rows,
-            (w1, lai_bias_of(&x->b1, head), x->rank1, rows, n, x->attention.dim_k,
-             x->kind == LA_DENSE, room));
-    a->q.at = room;
-    a->q.step = x->rank1;
-    a->logits.at = lai_bias_of(&x->b2, head); /* the same for each token */
     if (x->kind == LA_FACTORISED_DENSE) lai_multiply_factors(x, head, rows, n, a, room);
 }
 
@@ -7756,21 +7740,20 @@ static void lai_synthesizer_head(const la_synthesizer *x, const la_attention_cal
     }
 }
 
-LA_DEF la_status la_synthesizer_forward(const la_synthesizer *synthesizer,
-                                        const la_attention_call *call) {
-    const la_status status = la_synthesizer_check(synthesizer, call, NULL);
+LA_DEF la_status la_synthesizer_forward(const la_synthesizer *x, const la_attention_call *call) {
+    const la_status status = la_synthesizer_check(x, call, NULL);
     int64_t unit, end, heads;
     if (status != LA_OK) return status;
-    heads = synthesizer->attention.q_heads;
+    heads = x->attention.q_heads;
     lai_share(call->batch * heads, call->thread_index, call->thread_count, &unit, &end);
-    for (; unit < end; ++unit) lai_synthesizer_head(synthesizer, call, unit / heads, unit % heads);
+    for (; unit < end; ++unit) lai_synthesizer_head(x, call, unit / heads, unit % heads);
     return LA_OK;
 }
 
 /* ---- extras: element-wise recurrences -------------------------------------------------------- */
 
-static int64_t lai_scan_floats(const la_scan *x) { /* of one sequence's state */
-    return x->kind == LA_SCAN_RWKV4 ? 3 * x->channels : x->channels;
+static int64_t lai_scan_states(const la_scan *x) { /* numbers of a channel */
+    return x->kind == LA_SCAN_RWKV4 ? 3 : 1;
 }
 
 static void lai_check_scan_options(lai_check *c, const la_scan *x) {
@@ -7798,84 +7781,64 @@ LA_DEF la_status la_scan_init(la_scan *scan, int kind, int64_t batch, int64_t to
 }
 
 static void lai_check_scan_tensors(lai_check *c, const la_scan *x) {
-    static const lai_names names[4] = {{"k", "k.width", "k.type"},
-                                       {"v", "v.width", "v.type"},
-                                       {"log_decay", "log_decay.width", "log_decay.type"},
-                                       {"out", "out.width", "out.type"}};
-    const int64_t B = x->batch, T = x->tokens, C = x->channels;
-    const int64_t one[3] = {1, 1, 1}, states[3] = {B, 1, 1};
-    int64_t strides[3] = {0, 0, 0};
-    lai_range in[6], out[2];
-    int i, j;
+    static const lai_names names[4] = {LAI_NAMES(k), LAI_NAMES(v), LAI_NAMES(log_decay),
+                                       LAI_NAMES(out)};
+    static const char *const outputs[2] = {"out", "state_out"};
+    const int64_t B = x->batch, T = x->tokens, C = x->channels, floats = lai_scan_states(x) * C;
+    lai_range in[LAI_INPUTS], out[2];
     memset(in, 0, sizeof in);
     memset(out, 0, sizeof out);
     if (x->kind == LA_SCAN_RWKV4) {
         in[0] = lai_check_in(c, &x->k, B, T, 1, C, C, names[0]);
-        in[3] = lai_span(c, x->bonus, one, strides, C, "bonus");
+        in[1] = lai_check_packed(c, x->bonus, 1, C, "bonus");
     }
-    in[1] = lai_check_in(c, &x->v, B, T, 1, C, C, names[1]);
-    in[2] = lai_check_in(c, &x->log_decay, B, T, 1, C, C, names[2]);
-    strides[0] = lai_scan_floats(x);
-    if (x->state_in) in[4] = lai_span(c, x->state_in, states, strides, strides[0], "state_in");
-    in[5] = lai_list(x->lengths, B);
+    in[2] = lai_check_in(c, &x->v, B, T, 1, C, C, names[1]);
+    in[3] = lai_check_in(c, &x->log_decay, B, T, 1, C, C, names[2]);
+    in[4] = lai_list(x->lengths, B);
+    if (x->state_in) in[5] = lai_check_packed(c, x->state_in, B, floats, "state_in");
     out[0] = lai_check_out(c, &x->out, B, T, 1, C, names[3]);
-    if (x->state_out) out[1] = lai_span(c, x->state_out, states, strides, strides[0], "state_out");
-    for (i = 0; i < 2; ++i)
-        for (j = 0; j < 6; ++j)
-            if (!(i == 1 && j == 4 && x->state_in == x->state_out))
-                lai_fail(c, lai_overlap(out[i], in[j]), LA_E_OVERLAP, i ? "state_out" : "out");
-    lai_fail(c, lai_overlap(out[0], out[1]), LA_E_OVERLAP, "state_out");
+    if (x->state_out) out[1] = lai_check_packed(c, x->state_out, B, floats, "state_out");
+    lai_check_apart(c, in, out, 2, x->state_in == x->state_out ? 5 : -1, outputs);
 }
 
 LA_DEF la_status la_scan_check(const la_scan *scan, const char **field) {
     lai_check c = {LA_OK, NULL};
-    if (!lai_fail(&c, !scan, LA_E_NULL, "scan") &&
-        !lai_fail(&c, scan->struct_size != sizeof *scan, LA_E_STRUCT, "scan.struct_size"))
-        lai_check_scan_options(&c, scan);
+    if (LAI_CHECK_STRUCT(&c, scan, "scan")) lai_check_scan_options(&c, scan);
     if (c.status == LA_OK) lai_check_scan_tensors(&c, scan);
     if (field) *field = c.field;
     return c.status;
 }
 
-/* the state of a block of channels, from `first` on */
-static void lai_scan_load(lai_scan *s, const la_scan *x, int64_t b, int64_t first) {
-    const float *from = x->state_in ? x->state_in + b * lai_scan_floats(x) + first : NULL;
-    int64_t i, j;
-    memset(s->state, 0, sizeof s->state);
-    for (j = 0; from && j < lai_scan_floats(x) / x->channels; ++j)
-        memcpy(s->state[j], from + j * x->channels, (size_t)s->channels * sizeof *from);
-    for (i = 0; i < LAI_SCAN; ++i) /* no weights have no maximum, whatever is stored */
-        if (x->kind == LA_SCAN_RWKV4 && s->state[1][i] == 0.0f) s->state[2][i] = LAI_LOWEST;
-}
-
-static void lai_scan_store(const lai_scan *s, const la_scan *x, int64_t b, int64_t first) {
-    int64_t j;
-    for (j = 0; x->state_out && j < lai_scan_floats(x) / x->channels; ++j)
-        memcpy(x->state_out + b * lai_scan_floats(x) + j * x->channels + first, s->state[j],
-               (size_t)s->channels * sizeof(float));
-}
-
 static lai_rows lai_channels_at(const la_in *x, int64_t tokens, int64_t b, int64_t first) {
-    lai_rows rows = lai_rows_at(x, tokens, b, 0, 0, &lai_no_gate);
-    if (tokens > 0) rows.at += first;
+    lai_rows rows = lai_rows_at(x, tokens, b, 0, 0, NULL);
+    if (rows.at) rows.at += first;
     return rows;
 }
 
-static void lai_scan_block(const la_scan *x, int isa, int64_t b, int64_t first) {
-    const int64_t tokens = x->lengths ? x->lengths[b] : x->tokens;
-    const int wkv = x->kind == LA_SCAN_RWKV4;
+/* a block of channels, from `first` on */
+static void lai_scan_block(const la_scan *x, int64_t b, int64_t first) {
+    const int64_t tokens = x->lengths ? x->lengths[b] : x->tokens, states = lai_scan_states(x);
+    const int64_t at = b * states * x->channels + first;
+    const int64_t n = LAI_MIN(x->channels - first, LAI_SCAN);
+    const size_t bytes = (size_t)n * sizeof(float);
     lai_scan s;
+    int64_t i;
+    memset(&s, 0, sizeof s);
+    for (i = 0; x->state_in && i < states; ++i)
+        memcpy(s.state[i], x->state_in + at + i * x->channels, bytes);
+    for (i = 0; i < LAI_SCAN; ++i) /* no weights have no maximum, whatever is stored */
+        if (s.state[1][i] == 0.0f) s.state[2][i] = LAI_LOWEST;
     s.tokens = tokens;
-    s.channels = LAI_MIN(x->channels - first, LAI_SCAN);
-    s.k = lai_channels_at(&x->k, wkv ? tokens : 0, b, first);
+    s.channels = n;
+    s.k = lai_channels_at(&x->k, states == 3 ? tokens : 0, b, first);
     s.v = lai_channels_at(&x->v, tokens, b, first);
     s.log_decay = lai_channels_at(&x->log_decay, tokens, b, first);
-    s.bonus = wkv ? x->bonus + first : NULL;
-    s.out = tokens > 0 ? x->out.data + b * x->out.batch_stride + first : NULL;
+    if (states == 3) s.bonus = x->bonus + first;
+    if (tokens > 0) s.out = x->out.data + b * x->out.batch_stride + first;
     s.out_step = x->out.token_stride;
-    lai_scan_load(&s, x, b, first);
-    LAI_RUN(isa, run_scan, (x->kind, &s));
-    lai_scan_store(&s, x, b, first);
+    LAI_RUN(lai_choose_isa(x->isa), run_scan, (x->kind, &s));
+    for (i = 0; x->state_out && i < states; ++i)
+        memcpy(x->state_out + at + i * x->channels, s.state[i], bytes);
 }
 
 LA_DEF la_status la_scan_forward(const la_scan *scan) {
@@ -7884,8 +7847,7 @@ LA_DEF la_status la_scan_forward(const la_scan *scan) {
     if (status != LA_OK) return status;
     blocks = (scan->channels + LAI_SCAN - 1) / LAI_SCAN;
     lai_share(scan->batch * blocks, scan->thread_index, scan->thread_count, &unit, &end);
-    for (; unit < end; ++unit)
-        lai_scan_block(scan, lai_choose_isa(scan->isa), unit / blocks, unit % blocks * LAI_SCAN);
+    for (; unit < end; ++unit) lai_scan_block(scan, unit / blocks, unit % blocks * LAI_SCAN);
     return LA_OK;
 }
 #endif
