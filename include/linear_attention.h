@@ -759,9 +759,14 @@ extern "C" {
 #endif
 
 enum { LA_SOFTMAX = 0, LA_SIGMOID }; /* kinds of attention */
+enum { LA_DENSE = 0, LA_FACTORISED_DENSE, LA_RANDOM, LA_FACTORISED_RANDOM }; /* of Synthesizers */
+enum { LA_SCAN_RWKV4 = 0, LA_SCAN_HGRN };
 
-/* What an attention layer IS. la_attention_init sets every field; change what differs. */
+/* Initialisers set every field; change what differs, and fill in the tensors. As with
+ * la_layer_init, a struct that got an error is one that every function refuses. */
 /* clang-format off */
+
+/* What an attention layer IS. */
 typedef struct la_attention {
     size_t struct_size;
     int kind;
@@ -775,7 +780,7 @@ typedef struct la_attention {
     float bias;                /* LA_SIGMOID: added to each logit; 0 */
 } la_attention;
 
-/* One forward over `batch` sequences. la_attention_call_init sets every field. */
+/* One forward over `batch` sequences. */
 typedef struct la_attention_call {
     size_t struct_size;
     int isa;
@@ -790,27 +795,64 @@ typedef struct la_attention_call {
     void *workspace;
     size_t workspace_size;
 } la_attention_call;
+
+/* What an Infini-attention layer IS. */
+typedef struct la_infini {
+    size_t struct_size;
+    la_layer memory;   /* LA_ELU: its heads, sizes, eps and state are the layer's */
+    int64_t segment;   /* tokens of a segment; the last one of a call may be shorter */
+    int write;         /* LA_WRITE_ADD, or LA_WRITE_DELTA */
+    int bidirectional; /* 1: the softmax sees all of the segment; 0: causal */
+    float scale;       /* of the softmax; dk^-1/2 */
+} la_infini;
+
+/* What a Linformer layer IS. */
+typedef struct la_linformer {
+    size_t struct_size;
+    la_attention attention; /* LA_SOFTMAX, and only bidirectional */
+    int64_t length, rank;   /* n, the most keys; and k, the rows that become of them */
+    la_in E, F;             /* [n][k]: la_matrix; F.data null: E, too */
+} la_linformer;
+
+/* What a Synthesizer layer IS; the manual says what w1 .. b2 are in each kind. */
+typedef struct la_synthesizer {
+    size_t struct_size;
+    int kind;
+    la_attention attention; /* its dim_k: the width of x, which is q; 0 of random kinds */
+    int64_t length;         /* L: the most keys */
+    int64_t rank1, rank2;
+    la_in w1, b1, w2, b2;   /* la_matrix, or for each head; b1.data, b2.data null: 0 */
+} la_synthesizer;
+
+/* One pass of an element-wise recurrence over `batch` sequences. */
+typedef struct la_scan {
+    size_t struct_size;
+    int kind, isa;
+    int64_t thread_index, thread_count;
+    int64_t batch, tokens, channels;
+    la_in k, v;             /* [B][T][C], as la_bthd(v, T, 1, C); HGRN has no k */
+    la_in log_decay;        /* [B][T][C], or [C] by la_per_channel */
+    const float *bonus;     /* [C]; HGRN has none */
+    la_out out;
+    const float *state_in;  /* [B][3][C] of RWKV-4, [B][C] of HGRN; null: empty */
+    float *state_out;       /* null: discarded; may be state_in */
+    const int64_t *lengths; /* [B]; null: all are full */
+} la_scan;
 /* clang-format on */
 
-/* Set every field: causal, q_heads = kv_heads = heads, grouped heads, no window. dim_k may be 0. As
- * with la_layer_init, a struct that got an error is one that every function refuses. */
+/* A layer: causal, q_heads = kv_heads = heads, grouped heads, no window. dim_k may be 0. And a
+ * call of `batch` >= 1 sequences of `tokens` >= 0 and as many keys, one thread. The layer is to be
+ * complete by then. */
 LA_DEF la_status la_attention_init(la_attention *layer, int kind, int64_t heads, int64_t dim_k,
                                    int64_t dim_v);
-
-/* Set every field for `batch` >= 1 sequences of `tokens` >= 0, and as many keys: no tensors yet,
- * one thread. The layer is to be complete by then. */
 LA_DEF la_status la_attention_call_init(la_attention_call *call, const la_attention *layer,
                                         int64_t batch, int64_t tokens);
 
-/* Bytes of workspace for each thread, at any alignment; 0 where la_attention_check would refuse.
- * Needs the sizes, not the tensors, and grows with dim_k and dim_v alone. */
+/* As la_workspace_size, la_check and la_forward. The workspace grows with dim_k and dim_v alone;
+ * a forward writes out, lse and the workspace. */
 LA_DEF size_t la_attention_workspace_size(const la_attention *layer, const la_attention_call *call);
-
-/* What la_attention_forward would answer; *field (where not null) names what is wrong. */
 LA_DEF la_status la_attention_check(const la_attention *layer, const la_attention_call *call,
                                     const char **field);
-
-/* Run the call, or its slice. Writes out, lse and the workspace. */
 LA_DEF la_status la_attention_forward(const la_attention *layer, const la_attention_call *call);
 
 /* Two results of LA_SOFTMAX for the same queries and different keys become one, in the first:
@@ -828,18 +870,6 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens);
 /* Rows of `width` one after the other, the same for every sequence and head. */
 LA_DEF la_in la_matrix(const float *data, int64_t width);
 
-/* What an Infini-attention layer IS. la_infini_init sets every field; change what differs. */
-/* clang-format off */
-typedef struct la_infini {
-    size_t struct_size;
-    la_layer memory;    /* LA_ELU: its heads, sizes, eps and state are the layer's */
-    int64_t segment;    /* tokens of a segment; the last one of a call may be shorter */
-    int write;          /* LA_WRITE_ADD, or LA_WRITE_DELTA */
-    int bidirectional;  /* 1: the softmax sees all of the segment; 0: causal */
-    float scale;        /* of the softmax; dk^-1/2 */
-} la_infini;
-/* clang-format on */
-
 /* Calls are those of the memory: la_call_init(&call, &infini.memory, ..), with beta the logits of
  * the memory's share, [H] by la_per_head or [H][dv] by la_per_channel, and form left alone. */
 LA_DEF la_status la_infini_init(la_infini *infini, int64_t heads, int64_t dim_k, int64_t dim_v,
@@ -848,70 +878,22 @@ LA_DEF size_t la_infini_workspace_size(const la_infini *infini, const la_call *c
 LA_DEF la_status la_infini_check(const la_infini *infini, const la_call *call, const char **field);
 LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call);
 
-/* What a Linformer layer IS. la_linformer_init sets every field but E and F. */
-/* clang-format off */
-typedef struct la_linformer {
-    size_t struct_size;
-    la_attention attention; /* LA_SOFTMAX, and only bidirectional */
-    int64_t length, rank;   /* n, the most keys; and k, the rows that become of them */
-    la_in E, F;             /* [n][k]: la_matrix; F.data null: E, too */
-} la_linformer;
-/* clang-format on */
-
-/* Calls are those of the attention: la_attention_call_init(&call, &linformer.attention, ..). */
-LA_DEF la_status la_linformer_init(la_linformer *linformer, int64_t heads, int64_t dim_k,
-                                   int64_t dim_v, int64_t length, int64_t rank);
-LA_DEF size_t la_linformer_workspace_size(const la_linformer *linformer,
-                                          const la_attention_call *call);
-LA_DEF la_status la_linformer_check(const la_linformer *linformer, const la_attention_call *call,
+/* Calls are those of the attention: la_attention_call_init(&call, &layer.attention, ..). */
+LA_DEF la_status la_linformer_init(la_linformer *layer, int64_t heads, int64_t dim_k, int64_t dim_v,
+                                   int64_t length, int64_t rank);
+LA_DEF size_t la_linformer_workspace_size(const la_linformer *layer, const la_attention_call *call);
+LA_DEF la_status la_linformer_check(const la_linformer *layer, const la_attention_call *call,
                                     const char **field);
-LA_DEF la_status la_linformer_forward(const la_linformer *linformer, const la_attention_call *call);
+LA_DEF la_status la_linformer_forward(const la_linformer *layer, const la_attention_call *call);
 
-enum { LA_DENSE = 0, LA_FACTORISED_DENSE, LA_RANDOM, LA_FACTORISED_RANDOM };
-
-/* What a Synthesizer layer IS. la_synthesizer_init sets every field but w1 .. b2, of which the
- * manual says what they are in each kind. */
-/* clang-format off */
-typedef struct la_synthesizer {
-    size_t struct_size;
-    int kind;
-    la_attention attention;  /* its dim_k: the width of x, which is q; 0 of random kinds */
-    int64_t length;          /* L: the most keys */
-    int64_t rank1, rank2;
-    la_in w1, b1, w2, b2;    /* la_matrix, or for each head; b1.data, b2.data null: 0 */
-} la_synthesizer;
-/* clang-format on */
-
-/* Calls are those of the attention, with x as q, and no k. */
-LA_DEF la_status la_synthesizer_init(la_synthesizer *synthesizer, int kind, int64_t heads,
-                                     int64_t dim_x, int64_t dim_v, int64_t length, int64_t rank1,
-                                     int64_t rank2);
-LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *synthesizer,
+/* The same, with x as q, and no k. */
+LA_DEF la_status la_synthesizer_init(la_synthesizer *layer, int kind, int64_t heads, int64_t dim_x,
+                                     int64_t dim_v, int64_t length, int64_t rank1, int64_t rank2);
+LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *layer,
                                             const la_attention_call *call);
-LA_DEF la_status la_synthesizer_check(const la_synthesizer *synthesizer,
-                                      const la_attention_call *call, const char **field);
-LA_DEF la_status la_synthesizer_forward(const la_synthesizer *synthesizer,
-                                        const la_attention_call *call);
-
-enum { LA_SCAN_RWKV4 = 0, LA_SCAN_HGRN };
-
-/* One pass of an element-wise recurrence over `batch` sequences. la_scan_init sets every field;
- * then fill in the tensors. */
-/* clang-format off */
-typedef struct la_scan {
-    size_t struct_size;
-    int kind, isa;
-    int64_t thread_index, thread_count;
-    int64_t batch, tokens, channels;
-    la_in k, v;             /* [B][T][C], as la_bthd(v, T, 1, C); HGRN has no k */
-    la_in log_decay;        /* [B][T][C], or [C] by la_per_channel */
-    const float *bonus;     /* [C]; HGRN has none */
-    la_out out;
-    const float *state_in;  /* [B][3][C] of RWKV-4, [B][C] of HGRN; null: empty */
-    float *state_out;       /* null: discarded; may be state_in */
-    const int64_t *lengths; /* [B]; null: all are full */
-} la_scan;
-/* clang-format on */
+LA_DEF la_status la_synthesizer_check(const la_synthesizer *layer, const la_attention_call *call,
+                                      const char **field);
+LA_DEF la_status la_synthesizer_forward(const la_synthesizer *layer, const la_attention_call *call);
 
 LA_DEF la_status la_scan_init(la_scan *scan, int kind, int64_t batch, int64_t tokens,
                               int64_t channels);
@@ -1202,6 +1184,14 @@ static int lai_fail(lai_check *c, int bad, la_status status, const char *field) 
     return c->status != LA_OK;
 }
 
+/* Is it there, and this version's? Each struct begins with its size. */
+static int lai_check_struct(lai_check *c, const void *x, size_t size, const char *name,
+                            const char *size_name) {
+    return !lai_fail(c, !x, LA_E_NULL, name) &&
+           !lai_fail(c, *(const size_t *)x != size, LA_E_STRUCT, size_name);
+}
+#define LAI_CHECK_STRUCT(c, x, name) lai_check_struct(c, x, sizeof *(x), name, name ".struct_size")
+
 static void lai_check_size(lai_check *c, int64_t n, int64_t least, int64_t most,
                            const char *field) {
     lai_fail(c, n < least || n > most, LA_E_SIZE, field);
@@ -1260,9 +1250,7 @@ static void lai_check_read(lai_check *c, const la_layer *l) {
 }
 
 static void lai_check_layer(lai_check *c, const la_layer *l) {
-    if (lai_fail(c, !l, LA_E_NULL, "layer") ||
-        lai_fail(c, l->struct_size != sizeof *l, LA_E_STRUCT, "layer.struct_size"))
-        return;
+    if (!LAI_CHECK_STRUCT(c, l, "layer")) return;
     lai_check_sizes(c, l);
     lai_check_choice(c, l->feature, 8, LA_E_VARIANT, "feature");
     lai_check_choice(c, l->write, 3, LA_E_VARIANT, "write");
@@ -1332,6 +1320,8 @@ static lai_range lai_span(lai_check *c, const float *data, const int64_t counts[
 typedef struct lai_names {
     const char *view, *width, *type;
 } lai_names;
+#define LAI_NAMES(view)                                                                            \
+    { #view, #view ".width", #view ".type" }
 
 static lai_range lai_check_in(lai_check *c, const la_in *x, int64_t batch, int64_t tokens,
                               int64_t heads, int64_t width, int64_t other_width, lai_names names) {
@@ -1401,17 +1391,22 @@ static lai_range lai_check_state(lai_check *c, const la_layer *layer, int64_t ba
     return lai_span(c, state, counts, strides, floats, field);
 }
 
+/* what every call says of its size and of the thread that makes it */
+static void lai_check_run(lai_check *c, int isa, int64_t thread, int64_t threads, int64_t batch,
+                          int64_t tokens) {
+    lai_fail(c, isa != LA_ISA_AUTO && !la_isa_available(isa), LA_E_ISA, "isa");
+    lai_fail(c, threads < 1, LA_E_THREADS, "thread_count");
+    lai_fail(c, thread < 0 || thread >= threads, LA_E_THREADS, "thread_index");
+    lai_check_size(c, batch, 1, LAI_MAX_COUNT, "batch");
+    lai_check_size(c, tokens, 0, LAI_MAX_COUNT, "tokens");
+}
+
 static void lai_check_options(lai_check *c, const la_layer *layer, const la_call *call) {
     lai_check_choice(c, call->form, 4, LA_E_FORM, "form");
     lai_fail(c, !LAI_HAS_CHUNKS && call->form != LA_AUTO && call->form != LA_RECURRENT,
              LA_E_UNSUPPORTED, "form");
     lai_fail(c, call->chunk < 0 || call->chunk > 1024, LA_E_CHUNK, "chunk");
-    lai_fail(c, call->isa != LA_ISA_AUTO && !la_isa_available(call->isa), LA_E_ISA, "isa");
-    lai_fail(c, call->thread_count < 1, LA_E_THREADS, "thread_count");
-    lai_fail(c, call->thread_index < 0 || call->thread_index >= call->thread_count, LA_E_THREADS,
-             "thread_index");
-    lai_check_size(c, call->batch, 1, LAI_MAX_COUNT, "batch");
-    lai_check_size(c, call->tokens, 0, LAI_MAX_COUNT, "tokens");
+    lai_check_run(c, call->isa, call->thread_index, call->thread_count, call->batch, call->tokens);
     if (layer->bidirectional)
         lai_check_size(c, call->keys, 0, LAI_MAX_COUNT, "keys");
     else
@@ -1493,19 +1488,14 @@ static void lai_check_slots(lai_check *c, const la_call *call) {
 
 enum { LAI_INPUTS = 20, LAI_OUTPUTS = 4 };
 
-static void lai_check_overlaps(lai_check *c, const la_call *call, const lai_range in[LAI_INPUTS],
-                               const lai_range out[LAI_OUTPUTS]) {
-    static const char *const names[LAI_OUTPUTS] = {"out", "state_out", "workspace", "snapshots"};
-    const int pooled = call->slots_in || call->slots_out;
-    const int in_place =
-        call->state_in == call->state_out &&
-        ((call->batch == 1 && !pooled) || call->state_in_stride == call->state_out_stride);
+/* No output overlaps an input or another output; in[own] may be out[1] itself, a state in place. */
+static void lai_check_apart(lai_check *c, const lai_range in[LAI_INPUTS], const lai_range *out,
+                            int outputs, int own, const char *const *names) {
     int i, j;
-    for (i = 0; i < LAI_OUTPUTS; ++i) {
+    for (i = 0; i < outputs; ++i) {
         if (out[i].begin == out[i].end) continue; /* most calls have no snapshots */
         for (j = 0; j < LAI_INPUTS; ++j)
-            if (!(i == 1 && j == 5 && in_place))
-                lai_fail(c, lai_overlap(out[i], in[j]), LA_E_OVERLAP, names[i]);
+            if (i != 1 || j != own) lai_fail(c, lai_overlap(out[i], in[j]), LA_E_OVERLAP, names[i]);
         for (j = 0; j < i; ++j) lai_fail(c, lai_overlap(out[i], out[j]), LA_E_OVERLAP, names[i]);
     }
 }
@@ -1534,10 +1524,8 @@ static lai_range lai_check_snapshots(lai_check *c, const la_layer *layer, const 
 /* what stands beside the keys: [B][S][H][dk], for the rules that have it */
 static void lai_check_partners(lai_check *c, const la_layer *layer, const la_call *call,
                                lai_range in[4]) {
-    static const lai_names names[4] = {{"erase", "erase.width", "erase.type"},
-                                       {"bonus", "bonus.width", "bonus.type"},
-                                       {"a", "a.width", "a.type"},
-                                       {"b", "b.width", "b.type"}};
+    static const lai_names names[4] = {LAI_NAMES(erase), LAI_NAMES(bonus), LAI_NAMES(a),
+                                       LAI_NAMES(b)};
     const la_in *views[4];
     const int dplr = layer->write == LA_WRITE_DPLR;
     int fits[4], i;
@@ -1556,8 +1544,7 @@ static void lai_check_partners(lai_check *c, const la_layer *layer, const la_cal
 /* what outputs are finished with */
 static void lai_check_finish(lai_check *c, const la_layer *layer, const la_call *call,
                              lai_range in[2]) {
-    static const lai_names names[2] = {{"skip", "skip.width", "skip.type"},
-                                       {"out_gate", "out_gate.width", "out_gate.type"}};
+    static const lai_names names[2] = {LAI_NAMES(skip), LAI_NAMES(out_gate)};
     const int64_t batch = call->offsets ? 1 : call->batch, dv = layer->dim_v;
     lai_fail(c, call->skip.data && layer->bidirectional, LA_E_UNSUPPORTED, "skip");
     if (call->skip.data)
@@ -1569,10 +1556,8 @@ static void lai_check_finish(lai_check *c, const la_layer *layer, const la_call 
 
 static void lai_check_tensors(lai_check *c, const la_layer *layer, const la_call *call,
                               lai_range in[LAI_INPUTS], lai_range out[LAI_OUTPUTS]) {
-    static const lai_names names[6] = {
-        {"q", "q.width", "q.type"},          {"k", "k.width", "k.type"},
-        {"v", "v.width", "v.type"},          {"log_decay", "log_decay.width", "log_decay.type"},
-        {"beta", "beta.width", "beta.type"}, {"out", "out.width", "out.type"}};
+    static const lai_names names[6] = {LAI_NAMES(q),         LAI_NAMES(k),    LAI_NAMES(v),
+                                       LAI_NAMES(log_decay), LAI_NAMES(beta), LAI_NAMES(out)};
     const int64_t floats = layer->heads * lai_head_floats(layer), dk = layer->dim_k,
                   dv = layer->dim_v;
     const int64_t batch = call->batch, b = call->offsets ? 1 : batch;
@@ -1736,26 +1721,36 @@ static int64_t lai_blocks(const la_layer *layer, const la_call *call) {
     return LAI_MIN(threads, (layer->dim_v + 15) / 16);
 }
 
+/* what a workspace of so many slices spans; bytes = 0: there are too many */
+static lai_range lai_check_workspace(lai_check *c, const void *workspace, size_t size, size_t bytes,
+                                     int64_t slices) {
+    lai_range r = {0, 0};
+    if (lai_fail(c, bytes == 0, LA_E_OVERFLOW, "workspace") ||
+        lai_fail(c, !workspace, LA_E_NULL, "workspace") ||
+        lai_fail(c, size / bytes < (size_t)slices, LA_E_WORKSPACE, "workspace_size"))
+        return r;
+    r.begin = (uintptr_t)workspace;
+    r.end = r.begin + bytes * (size_t)slices;
+    return r;
+}
+
 /* the workspace, and that nothing overlaps */
 static void lai_check_room(lai_check *c, const la_call *call, size_t bytes, int64_t slices,
                            const lai_range in[LAI_INPUTS], lai_range out[LAI_OUTPUTS]) {
-    if (lai_fail(c, bytes == 0, LA_E_OVERFLOW, "workspace") ||
-        lai_fail(c, !call->workspace, LA_E_NULL, "workspace") ||
-        lai_fail(c, call->workspace_size / bytes < (size_t)slices, LA_E_WORKSPACE,
-                 "workspace_size"))
-        return;
-    out[2].begin = (uintptr_t)call->workspace;
-    out[2].end = out[2].begin + bytes * (size_t)slices;
-    lai_check_overlaps(c, call, in, out);
+    static const char *const names[LAI_OUTPUTS] = {"out", "state_out", "workspace", "snapshots"};
+    const int pooled = call->slots_in || call->slots_out;
+    const int in_place =
+        call->state_in == call->state_out &&
+        ((call->batch == 1 && !pooled) || call->state_in_stride == call->state_out_stride);
+    out[2] = lai_check_workspace(c, call->workspace, call->workspace_size, bytes, slices);
+    lai_check_apart(c, in, out, LAI_OUTPUTS, in_place ? 5 : -1, names);
 }
 
 static lai_check lai_check_all(const la_layer *layer, const la_call *call, int64_t slices) {
     lai_check c = {LA_OK, NULL};
     lai_range in[LAI_INPUTS], out[LAI_OUTPUTS];
     lai_check_layer(&c, layer);
-    if (c.status != LA_OK || lai_fail(&c, !call, LA_E_NULL, "call") ||
-        lai_fail(&c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
-        return c;
+    if (!LAI_CHECK_STRUCT(&c, call, "call")) return c;
     lai_check_options(&c, layer, call);
     if (c.status != LA_OK) return c;
     lai_check_sequences(&c, layer, call);
@@ -1860,11 +1855,10 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 #define LAI_BLOCK_KEYS 192 /* keys of a block: whole tiles. 96 .. 288 of both are within 4 % */
 #define LAI_FEW_ROWS   4   /* so few queries read keys and values where they are */
 #define LAI_LOWEST     (-3.40282347e+38f)
+#define LAI_LINEAR     2 /* a kind of attention whose weights are given, as rows of the keys */
 
 static void lai_check_attention(lai_check *c, const la_attention *l) {
-    if (lai_fail(c, !l, LA_E_NULL, "layer") ||
-        lai_fail(c, l->struct_size != sizeof *l, LA_E_STRUCT, "layer.struct_size"))
-        return;
+    if (!LAI_CHECK_STRUCT(c, l, "layer")) return;
     lai_check_choice(c, l->kind, 2, LA_E_VARIANT, "kind");
     lai_check_choice(c, l->bidirectional, 2, LA_E_VALUE, "bidirectional");
     lai_check_size(c, l->q_heads, 1, LAI_MAX_DIM, "q_heads");
@@ -1879,6 +1873,10 @@ static void lai_check_attention(lai_check *c, const la_attention *l) {
     if (c->status == LA_OK) lai_fail(c, l->q_heads % l->kv_heads != 0, LA_E_HEADS, "q_heads");
 }
 
+static int64_t lai_attention_tokens(const la_attention_call *call, int64_t b) {
+    return call->lengths ? call->lengths[b] : call->tokens;
+}
+
 /* Keys of sequence b. What pads causal queries at the end is missing from the keys, too. */
 static int64_t lai_attention_keys(const la_attention *layer, const la_attention_call *call,
                                   int64_t b) {
@@ -1890,15 +1888,8 @@ static int64_t lai_attention_keys(const la_attention *layer, const la_attention_
 static void lai_check_attention_call(lai_check *c, const la_attention *layer,
                                      const la_attention_call *call) {
     int64_t b;
-    if (lai_fail(c, !call, LA_E_NULL, "call") ||
-        lai_fail(c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
-        return;
-    lai_fail(c, call->isa != LA_ISA_AUTO && !la_isa_available(call->isa), LA_E_ISA, "isa");
-    lai_fail(c, call->thread_count < 1, LA_E_THREADS, "thread_count");
-    lai_fail(c, call->thread_index < 0 || call->thread_index >= call->thread_count, LA_E_THREADS,
-             "thread_index");
-    lai_check_size(c, call->batch, 1, LAI_MAX_COUNT, "batch");
-    lai_check_size(c, call->tokens, 0, LAI_MAX_COUNT, "tokens");
+    if (!LAI_CHECK_STRUCT(c, call, "call")) return;
+    lai_check_run(c, call->isa, call->thread_index, call->thread_count, call->batch, call->tokens);
     lai_check_size(c, call->keys, 0, LAI_MAX_COUNT, "keys");
     if (c->status != LA_OK) return;
     lai_fail(c, lai_muladd(lai_muladd(call->batch, layer->q_heads, 0), call->tokens, 0) < 0,
@@ -1911,54 +1902,39 @@ static void lai_check_attention_call(lai_check *c, const la_attention *layer,
         lai_check_size(c, call->positions[b], -LAI_MAX_COUNT, LAI_MAX_COUNT, "positions");
 }
 
-static size_t lai_attention_bytes(const la_attention *layer) {
-    const int64_t row = layer->dim_k + LAI_ROUND16(layer->dim_v) + LAI_BLOCK_KEYS + 3;
-    const int64_t floats = LAI_BLOCK_ROWS * row + LAI_BLOCK_KEYS * 16;
-    return (size_t)floats * sizeof(float) + LAI_ALIGN; /* below 2^31 */
+/* Bytes of its workspace, behind `more` floats of a layer that is built on it; 0 where that is too
+ * much. */
+static size_t lai_attention_bytes(int64_t dim_k, int64_t dim_v, int64_t more) {
+    const int64_t row = dim_k + LAI_ROUND16(dim_v) + LAI_BLOCK_KEYS + 3;
+    const int64_t floats = lai_muladd(LAI_BLOCK_ROWS, row, LAI_BLOCK_KEYS * 16);
+    if (more < 0 || more > PTRDIFF_MAX / 8) return 0;
+    return (size_t)(floats + more) * sizeof(float) + LAI_ALIGN;
 }
 
-enum { LAI_MORE = 5 };
-
-/* `more`: inputs of a layer built on attention, among them its logits; `bytes`: of its workspace */
+/* The rest of a check. in[7] and on are those of a layer that is built on attention. */
 static void lai_check_attention_tensors(lai_check *c, const la_attention *layer,
-                                        const la_attention_call *call,
-                                        const lai_range more[LAI_MORE], size_t bytes) {
-    static const lai_names q = {"q", "q.width", "q.type"}, k = {"k", "k.width", "k.type"},
-                           v = {"v", "v.width", "v.type"},
-                           logits = {"logits", "logits.width", "logits.type"},
-                           out = {"out", "out.width", "out.type"},
-                           lse = {"lse", "lse.width", "lse.type"};
-    static const char *const names[3] = {"out", "lse", "workspace"};
+                                        const la_attention_call *call, lai_range in[LAI_INPUTS],
+                                        size_t bytes) {
+    static const lai_names names[6] = {LAI_NAMES(q),      LAI_NAMES(k),   LAI_NAMES(v),
+                                       LAI_NAMES(logits), LAI_NAMES(out), LAI_NAMES(lse)};
+    static const char *const outputs[3] = {"out", "lse", "workspace"};
     const int64_t B = call->batch, T = call->tokens, S = call->keys, dk = layer->dim_k,
                   dv = layer->dim_v, heads = layer->q_heads, kv_heads = layer->kv_heads;
-    lai_range in[7 + LAI_MORE], to[3];
-    int i, j;
-    memset(in, 0, sizeof in);
-    memset(to, 0, sizeof to);
-    if (dk > 0) in[0] = lai_check_in(c, &call->q, B, T, heads, dk, dk, q);
-    if (dk > 0) in[1] = lai_check_in(c, &call->k, B, S, kv_heads, dk, dk, k);
-    in[2] = lai_check_in(c, &call->v, B, S, kv_heads, dv, dv, v);
-    lai_fail(c, dk == 0 && !more && S > 0 && T > 0 && !call->logits.data, LA_E_NULL, "logits");
+    lai_range out[3];
+    memset(out, 0, sizeof out);
+    if (dk > 0) in[0] = lai_check_in(c, &call->q, B, T, heads, dk, dk, names[0]);
+    if (dk > 0) in[1] = lai_check_in(c, &call->k, B, S, kv_heads, dk, dk, names[1]);
+    in[2] = lai_check_in(c, &call->v, B, S, kv_heads, dv, dv, names[2]);
     if (call->logits.data && S > 0)
-        in[3] = lai_check_in(c, &call->logits, B, T, heads, S, S, logits);
+        in[3] = lai_check_in(c, &call->logits, B, T, heads, S, S, names[3]);
     in[4] = lai_list(call->lengths, B);
     in[5] = lai_list(call->key_lengths, B);
     in[6] = lai_list(call->positions, B);
-    if (more) memcpy(in + 7, more, LAI_MORE * sizeof *more);
-    to[0] = lai_check_out(c, &call->out, B, T, heads, dv, out);
+    out[0] = lai_check_out(c, &call->out, B, T, heads, dv, names[4]);
     lai_fail(c, call->lse.data && layer->kind != LA_SOFTMAX, LA_E_UNSUPPORTED, "lse");
-    if (call->lse.data) to[1] = lai_check_out(c, &call->lse, B, T, heads, 1, lse);
-    if (lai_fail(c, bytes == 0, LA_E_OVERFLOW, "workspace") ||
-        lai_fail(c, !call->workspace, LA_E_NULL, "workspace") ||
-        lai_fail(c, call->workspace_size < bytes, LA_E_WORKSPACE, "workspace_size"))
-        return;
-    to[2].begin = (uintptr_t)call->workspace;
-    to[2].end = to[2].begin + bytes;
-    for (i = 0; i < 3; ++i) {
-        for (j = 0; j < 7 + LAI_MORE; ++j)
-            lai_fail(c, lai_overlap(to[i], in[j]), LA_E_OVERLAP, names[i]);
-        for (j = 0; j < i; ++j) lai_fail(c, lai_overlap(to[i], to[j]), LA_E_OVERLAP, names[i]);
-    }
+    if (call->lse.data) out[1] = lai_check_out(c, &call->lse, B, T, heads, 1, names[5]);
+    out[2] = lai_check_workspace(c, call->workspace, call->workspace_size, bytes, 1);
+    lai_check_apart(c, in, out, 3, -1, outputs);
 }
 
 /* A block of the query heads that read one head of keys, as rows: row r of them all is query head
@@ -1966,6 +1942,7 @@ static void lai_check_attention_tensors(lai_check *c, const la_attention *layer,
  * both ascend with the row. */
 typedef struct lai_attend {
     const la_attention *layer;
+    int isa;
     lai_rows q, k, v, logits;
     int64_t q_next, logits_next, out_step, out_next, lse_step, lse_next;
     float *out, *lse;
@@ -1973,7 +1950,7 @@ typedef struct lai_attend {
     int64_t first, rows;        /* of the block; rows behind the last one repeat it */
     float *Q, *S, *V, *O;       /* see the engine */
     float *most, *sum, *shrink; /* of each row: largest logit, sum, what its O is multiplied by */
-    int begin[LAI_BLOCK_ROWS], end[LAI_BLOCK_ROWS];
+    int16_t begin[LAI_BLOCK_ROWS], end[LAI_BLOCK_ROWS];
 } lai_attend;
 
 typedef struct lai_keys {
@@ -1994,9 +1971,7 @@ static lai_keys lai_attend_keys(const lai_attend *a, int64_t token, int sinks) {
     seen.begin = LAI_MIN(seen.begin, seen.end);
     return seen;
 }
-#endif
 
-#ifdef LA_EXTRAS
 /* ---- element-wise recurrences: what a pass works on ------------------------------------------ */
 
 #define LAI_SCAN 64 /* channels that are taken along all tokens at once */
@@ -2352,6 +2327,7 @@ typedef struct lai_scan {
 #define lai_attend_scores     LAI_NAME(attend_scores)
 #define lai_attend_dots       LAI_NAME(attend_dots)
 #define lai_attend_logits     LAI_NAME(attend_logits)
+#define lai_attend_given      LAI_NAME(attend_given)
 #define lai_attend_mask       LAI_NAME(attend_mask)
 #define lai_attend_softmax    LAI_NAME(attend_softmax)
 #define lai_attend_sigmoid    LAI_NAME(attend_sigmoid)
@@ -2360,13 +2336,13 @@ typedef struct lai_scan {
 #define lai_attend_tile       LAI_NAME(attend_tile)
 #define lai_attend_values     LAI_NAME(attend_values)
 #define lai_attend_reads      LAI_NAME(attend_reads)
+#define lai_attend_weights    LAI_NAME(attend_weights)
 #define lai_attend_block      LAI_NAME(attend_block)
 #define lai_attend_finish     LAI_NAME(attend_finish)
 #define lai_run_attend        LAI_NAME(run_attend)
 #define lai_logistic16        LAI_NAME(logistic16)
 #define lai_infini_mix        LAI_NAME(infini_mix)
 #define lai_infini_errors     LAI_NAME(infini_errors)
-#define lai_compress          LAI_NAME(compress)
 #define lai_dense_rows        LAI_NAME(dense_rows)
 #define lai_pick              LAI_NAME(pick)
 #define lai_two_weights       LAI_NAME(two_weights)
@@ -5720,6 +5696,17 @@ static void lai_attend_logits(const lai_attend *a, int64_t key) {
     }
 }
 
+/* weights that are given: a row of them for each key */
+static void lai_attend_given(const lai_attend *a, int64_t key, int64_t n) {
+    int64_t p, j;
+    for (p = 0; p < a->rows; p += 16) {
+        const float *x = a->logits.at + key * a->logits.step + a->first + p;
+        float *S = a->S + p * LAI_BLOCK_KEYS;
+        for (j = 0; j < n; ++j, x += a->logits.step)
+            lai_store(S + 16 * j, lai_load_n(x, a->rows - p));
+    }
+}
+
 /* what a row does not see, of the keys that its panel sees */
 static void lai_attend_mask(const lai_attend *a) {
     int64_t r, j;
@@ -5840,30 +5827,39 @@ static void lai_attend_reads(const lai_attend *a, const float *v, int64_t n) {
     }
 }
 
-/* the block's n keys from `key` on */
-static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
+/* weights of n keys from `key` on, by what the rows see of them */
+static void lai_attend_weights(const lai_attend *a, int64_t key, int64_t n) {
     const float *k = a->k.at + key * a->k.step, *v = a->v.at + key * a->v.step;
-    const int few = a->rows <= LAI_FEW_ROWS;
-    int64_t token = a->first / a->group, next = (token + 1) * a->group - a->first, r;
-    for (r = 0; r < LAI_MIN(LAI_BLOCK_ROWS, LAI_ROUND16(a->rows + 5)); ++r) {
-        lai_keys seen;
-        if (r == next && r < a->rows) ++token, next += a->group;
-        seen = lai_attend_keys(a, token, sinks);
-        a->begin[r] = (int)LAI_MIN(LAI_MAX(seen.begin - key, 0), n);
-        a->end[r] = (int)LAI_MIN(LAI_MAX(seen.end - key, 0), n);
-    }
-    if (few)
+    int64_t p;
+    if (a->rows <= LAI_FEW_ROWS)
         lai_attend_dots(a, k, v, n);
     else
         lai_attend_scores(a, k, v, n);
     if (a->logits.at) lai_attend_logits(a, key);
     lai_attend_mask(a);
-    for (r = 0; r < a->rows; r += 16)
+    for (p = 0; p < a->rows; p += 16)
         if (a->layer->kind == LA_SOFTMAX)
-            lai_attend_softmax(a, r);
+            lai_attend_softmax(a, p);
         else
-            lai_attend_sigmoid(a, r);
-    if (few)
+            lai_attend_sigmoid(a, p);
+}
+
+/* the block's n keys from `key` on */
+static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
+    const float *v = a->v.at + key * a->v.step;
+    int64_t token = a->first / a->group, next = (token + 1) * a->group - a->first, r;
+    for (r = 0; r < LAI_MIN(LAI_BLOCK_ROWS, LAI_ROUND16(a->rows + 5)); ++r) {
+        lai_keys seen;
+        if (r == next && r < a->rows) ++token, next += a->group;
+        seen = lai_attend_keys(a, token, sinks);
+        a->begin[r] = (int16_t)LAI_MIN(LAI_MAX(seen.begin - key, 0), n);
+        a->end[r] = (int16_t)LAI_MIN(LAI_MAX(seen.end - key, 0), n);
+    }
+    if (a->layer->kind == LAI_LINEAR)
+        lai_attend_given(a, key, n);
+    else
+        lai_attend_weights(a, key, n);
+    if (a->rows <= LAI_FEW_ROWS)
         lai_attend_reads(a, v, n);
     else
         lai_attend_values(a, v, n);
@@ -5905,9 +5901,7 @@ static void lai_run_attend(lai_attend *a) {
     lai_attend_finish(a);
     LAI_LEAVE();
 }
-#endif
 
-#ifdef LA_EXTRAS
 /* ---- Infini-attention, Linformer, Synthesizer: what is beside the attention ------------------ */
 
 /* n rows of out, which holds what the memory says: g out + (1 - g) local, with g = sigmoid(beta) */
@@ -5937,32 +5931,8 @@ static void lai_infini_errors(const lai_head *h, int64_t n, float *rows) {
         }
 }
 
-/* to [rank][width, rounded up to 16] = E^T x, for n rows of E and x; room: [64 + 1][16] */
-static void lai_compress(lai_rows E, int64_t rank, lai_rows x, int64_t n, int64_t width, float *to,
-                         float *room) {
-    const int64_t columns = LAI_ROUND16(width);
-    int64_t c, s, j, r, i;
-    memset(to, 0, (size_t)(rank * columns) * sizeof *to);
-    for (s = 0; s < n; s += 64)
-        for (c = 0; c < width; c += 16) {
-            const int64_t rows = LAI_MIN(n - s, 64);
-            for (j = 0; j < rows; ++j)
-                lai_store(room + 16 * j, lai_load_n(x.at + (s + j) * x.step + c, width - c));
-            for (r = 0; r < rank; r += LAI_TILE) {
-                const float *coefficients[6];
-                float *y[6];
-                for (i = 0; i < LAI_TILE; ++i) {
-                    const int there = r + i < rank;
-                    coefficients[i] = E.at + s * E.step + r + (there ? i : 0);
-                    y[i] = there ? to + (r + i) * columns + c : room + 1024;
-                }
-                lai_tile_update(coefficients, E.step, room, rows, y);
-            }
-        }
-}
-
 /* to [n][units] = W x + b for n rows x; relu: negative numbers become 0 */
-static void lai_dense_rows(lai_rows W, const float *b, int64_t units, lai_rows x, int64_t n,
+static void lai_dense_rows(lai_rows W, lai_rows b, int64_t units, lai_rows x, int64_t n,
                            int64_t width, int relu, float *to) {
     int64_t t, i, j;
     for (t = 0; t < n; ++t, to += units)
@@ -5972,7 +5942,7 @@ static void lai_dense_rows(lai_rows W, const float *b, int64_t units, lai_rows x
             for (j = 0; j < 4; ++j) rows[j] = W.at + LAI_MIN(i + j, units - 1) * W.step;
             lai_dot4(y, rows, x.at + t * x.step, width);
             for (j = 0; j < 4 && i + j < units; ++j) {
-                const float sum = y[j] + (b ? b[i + j] : 0.0f);
+                const float sum = y[j] + (b.at ? b.at[i + j] : 0.0f);
                 to[i + j] = relu && sum < 0.0f ? 0.0f : sum;
             }
         }
@@ -6353,6 +6323,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_attend_scores
 #undef lai_attend_dots
 #undef lai_attend_logits
+#undef lai_attend_given
 #undef lai_attend_mask
 #undef lai_attend_softmax
 #undef lai_attend_sigmoid
@@ -6361,13 +6332,13 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_attend_tile
 #undef lai_attend_values
 #undef lai_attend_reads
+#undef lai_attend_weights
 #undef lai_attend_block
 #undef lai_attend_finish
 #undef lai_run_attend
 #undef lai_logistic16
 #undef lai_infini_mix
 #undef lai_infini_errors
-#undef lai_compress
 #undef lai_dense_rows
 #undef lai_pick
 #undef lai_two_weights
@@ -6520,8 +6491,11 @@ static void lai_point_head(lai_head *h, const la_layer *layer, const la_call *ca
     h->form = lai_choose_form(layer, call, h->tokens, h->state_in != NULL, h->state_out != NULL);
 }
 
+static float *lai_aligned(void *p) {
+    return (float *)(void *)((char *)p + (LAI_ALIGN - (uintptr_t)p % LAI_ALIGN) % LAI_ALIGN);
+}
+
 static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *call) {
-    const uintptr_t at = (uintptr_t)call->workspace;
     h->layer = layer;
     h->q_next = call->q.head_stride;
     h->queries = lai_queries(layer);
@@ -6544,7 +6518,7 @@ static void lai_fill_head(lai_head *h, const la_layer *layer, const la_call *cal
     h->beta_wide = call->beta.data && call->beta.width > 1;
     h->gate_next = call->out_gate.head_stride;
     h->skip_wide = call->skip.width > 1;
-    h->work = (float *)(void *)((char *)call->workspace + (LAI_ALIGN - at % LAI_ALIGN) % LAI_ALIGN);
+    h->work = lai_aligned(call->workspace);
 }
 
 /* which of so many units are thread i's */
@@ -6576,61 +6550,75 @@ static void lai_run_units(const la_layer *layer, const la_call *call) {
 }
 
 #ifdef LA_EXTRAS
-static void lai_run_block(int isa, lai_attend *a) {
-    LAI_RUN(isa, run_attend, (a));
+/* `room` is the workspace behind what other layers have in it. */
+static void lai_begin_attend(lai_attend *a, const la_attention *layer, int isa, float *room) {
+    memset(a, 0, sizeof *a);
+    a->layer = layer;
+    a->isa = lai_choose_isa(isa);
+    a->group = 1;
+    a->q.at = a->k.at = &lai_no_gate;
+    a->Q = room;
+    a->S = a->Q + LAI_BLOCK_ROWS * layer->dim_k;
+    a->V = a->S + LAI_BLOCK_ROWS * LAI_BLOCK_KEYS;
+    a->O = a->V + LAI_BLOCK_KEYS * 16;
+    a->most = a->O + LAI_BLOCK_ROWS * LAI_ROUND16(layer->dim_v);
+    a->sum = a->most + LAI_BLOCK_ROWS;
+    a->shrink = a->sum + LAI_BLOCK_ROWS;
 }
 
-/* the tensors of one head of keys and its query heads, which are q_next apart */
-static void lai_point_attend(lai_attend *a, const la_attention *layer,
-                             const la_attention_call *call, int64_t b, int64_t head) {
+/* The tensors of one head of keys and its query heads, which are `next` apart; its rows. */
+static int64_t lai_point_attend(lai_attend *a, const la_attention *layer,
+                                const la_attention_call *call, int64_t b, int64_t head) {
     const int tiled = layer->head_map == LA_TILED;
-    const int64_t query = tiled ? head : head * a->group, next = tiled ? layer->kv_heads : 1;
-    const int64_t tokens = call->lengths ? call->lengths[b] : call->tokens;
+    const int64_t next = tiled ? layer->kv_heads : 1, tokens = lai_attention_tokens(call, b);
     const la_out *out = &call->out, *lse = &call->lse;
+    int64_t query;
+    a->group = layer->q_heads / layer->kv_heads;
     a->keys = lai_attention_keys(layer, call, b);
     a->position = call->positions ? call->positions[b] : a->keys - tokens;
-    a->rows = tokens * a->group;
-    if (a->rows == 0) return;
-    a->q = lai_rows_at(&call->q, layer->dim_k, b, 0, query, &lai_no_gate);
-    a->k = lai_rows_at(&call->k, LAI_MIN(layer->dim_k, a->keys), b, 0, head, &lai_no_gate);
+    if (tokens == 0) return 0;
+    query = tiled ? head : head * a->group;
     a->v = lai_rows_at(&call->v, a->keys, b, 0, head, &lai_no_gate);
     a->logits = lai_rows_at(&call->logits, a->keys, b, 0, query, NULL);
-    a->q_next = layer->dim_k ? call->q.head_stride * next : 0;
-    a->logits_next = call->logits.head_stride * next;
+    if (layer->dim_k > 0) {
+        a->q = lai_rows_at(&call->q, tokens, b, 0, query, &lai_no_gate);
+        a->k = lai_rows_at(&call->k, a->keys, b, 0, head, &lai_no_gate);
+        a->q_next = call->q.head_stride * next;
+    }
+    if (a->logits.at) a->logits_next = call->logits.head_stride * next;
     a->out = out->data + b * out->batch_stride + query * out->head_stride;
     a->out_step = out->token_stride;
     a->out_next = out->head_stride * next;
-    a->lse = NULL;
-    if (lse->data) a->lse = lse->data + b * lse->batch_stride + query * lse->head_stride;
-    a->lse_step = lse->token_stride;
-    a->lse_next = lse->head_stride * next;
+    if (lse->data) {
+        a->lse = lse->data + b * lse->batch_stride + query * lse->head_stride;
+        a->lse_step = lse->token_stride;
+        a->lse_next = lse->head_stride * next;
+    }
+    return tokens * a->group;
+}
+
+static void lai_run_rows(lai_attend *a, int64_t first, int64_t end) {
+    for (a->first = first; a->first < end; a->first += LAI_BLOCK_ROWS) {
+        a->rows = LAI_MIN(end - a->first, LAI_BLOCK_ROWS);
+        LAI_RUN(a->isa, run_attend, (a));
+    }
 }
 
 /* the units of this thread: (sequence, head of keys, block of rows), dealt in turn, since later
  * blocks are longer */
 static void lai_run_attention(const la_attention *layer, const la_attention_call *call) {
-    const uintptr_t at = (uintptr_t)call->workspace;
-    const int64_t group = layer->q_heads / layer->kv_heads, columns = LAI_ROUND16(layer->dim_v);
+    const int64_t group = layer->q_heads / layer->kv_heads;
     const int64_t blocks = (call->tokens * group + LAI_BLOCK_ROWS - 1) / LAI_BLOCK_ROWS;
     const int64_t units = call->batch * layer->kv_heads * blocks;
-    const int isa = lai_choose_isa(call->isa);
     lai_attend a;
     int64_t left;
-    a.layer = layer;
-    a.group = group;
-    a.Q = (float *)(void *)((char *)call->workspace + (LAI_ALIGN - at % LAI_ALIGN) % LAI_ALIGN);
-    a.S = a.Q + LAI_BLOCK_ROWS * layer->dim_k;
-    a.V = a.S + LAI_BLOCK_ROWS * LAI_BLOCK_KEYS;
-    a.O = a.V + LAI_BLOCK_KEYS * 16;
-    a.most = a.O + LAI_BLOCK_ROWS * columns;
-    a.sum = a.most + LAI_BLOCK_ROWS;
-    a.shrink = a.sum + LAI_BLOCK_ROWS;
+    lai_begin_attend(&a, layer, call->isa, lai_aligned(call->workspace));
     for (left = units - call->thread_index; left > 0; left -= call->thread_count) {
-        const int64_t head = (units - left) / blocks, block = (units - left) % blocks;
-        lai_point_attend(&a, layer, call, head / layer->kv_heads, head % layer->kv_heads);
-        a.first = block * LAI_BLOCK_ROWS;
-        a.rows = LAI_MIN(a.rows - a.first, LAI_BLOCK_ROWS);
-        if (a.rows > 0) lai_run_block(isa, &a);
+        const int64_t head = (units - left) / blocks,
+                      first = (units - left) % blocks * LAI_BLOCK_ROWS;
+        const int64_t rows =
+            lai_point_attend(&a, layer, call, head / layer->kv_heads, head % layer->kv_heads);
+        lai_run_rows(&a, first, LAI_MIN(first + LAI_BLOCK_ROWS, rows));
     }
 }
 #endif
@@ -6813,9 +6801,7 @@ LA_DEF la_status la_describe(const la_layer *layer, const la_call *call, la_plan
     lai_check c = {LA_OK, NULL};
     if (!plan) return LA_E_NULL;
     lai_check_layer(&c, layer);
-    if (c.status == LA_OK && !lai_fail(&c, !call, LA_E_NULL, "call") &&
-        !lai_fail(&c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
-        lai_check_options(&c, layer, call);
+    if (LAI_CHECK_STRUCT(&c, call, "call")) lai_check_options(&c, layer, call);
     if (c.status == LA_OK && call->offsets) lai_check_sequences(&c, layer, call);
     if (c.status != LA_OK && c.status != LA_E_DECAY) /* it needs no tensors */
         return c.status;
@@ -7187,6 +7173,13 @@ LA_DEF la_status la_attention_init(la_attention *layer, int kind, int64_t heads,
     return c.status;
 }
 
+/* what does not need the tensors */
+static void lai_check_attention_sizes(lai_check *c, const la_attention *layer,
+                                      const la_attention_call *call) {
+    lai_check_attention(c, layer);
+    if (c->status == LA_OK) lai_check_attention_call(c, layer, call);
+}
+
 LA_DEF la_status la_attention_call_init(la_attention_call *call, const la_attention *layer,
                                         int64_t batch, int64_t tokens) {
     lai_check c = {LA_OK, NULL};
@@ -7196,8 +7189,7 @@ LA_DEF la_status la_attention_call_init(la_attention_call *call, const la_attent
     call->thread_count = 1;
     call->batch = batch;
     call->tokens = call->keys = tokens;
-    lai_check_attention(&c, layer);
-    if (c.status == LA_OK) lai_check_attention_call(&c, layer, call);
+    lai_check_attention_sizes(&c, layer, call);
     if (c.status != LA_OK) call->struct_size = 0;
     return c.status;
 }
@@ -7205,18 +7197,22 @@ LA_DEF la_status la_attention_call_init(la_attention_call *call, const la_attent
 LA_DEF size_t la_attention_workspace_size(const la_attention *layer,
                                           const la_attention_call *call) {
     lai_check c = {LA_OK, NULL};
-    lai_check_attention(&c, layer);
-    if (c.status == LA_OK) lai_check_attention_call(&c, layer, call);
-    return c.status == LA_OK ? lai_attention_bytes(layer) : 0;
+    lai_check_attention_sizes(&c, layer, call);
+    return c.status == LA_OK ? lai_attention_bytes(layer->dim_k, layer->dim_v, 0) : 0;
 }
 
 LA_DEF la_status la_attention_check(const la_attention *layer, const la_attention_call *call,
                                     const char **field) {
     lai_check c = {LA_OK, NULL};
-    lai_check_attention(&c, layer);
-    if (c.status == LA_OK) lai_check_attention_call(&c, layer, call);
-    if (c.status == LA_OK)
-        lai_check_attention_tensors(&c, layer, call, NULL, lai_attention_bytes(layer));
+    lai_range in[LAI_INPUTS];
+    memset(in, 0, sizeof in);
+    lai_check_attention_sizes(&c, layer, call);
+    if (c.status == LA_OK) {
+        lai_fail(&c, layer->dim_k == 0 && call->keys > 0 && call->tokens > 0 && !call->logits.data,
+                 LA_E_NULL, "logits");
+        lai_check_attention_tensors(&c, layer, call, in,
+                                    lai_attention_bytes(layer->dim_k, layer->dim_v, 0));
+    }
     if (field) *field = c.field;
     return c.status;
 }
@@ -7227,28 +7223,30 @@ LA_DEF la_status la_attention_forward(const la_attention *layer, const la_attent
     return status;
 }
 
-/* packed rows of `width`, for functions that take bare pointers */
-static lai_range lai_check_packed(lai_check *c, const float *x, int64_t rows, int64_t width) {
+/* packed rows of `width` */
+static lai_range lai_check_packed(lai_check *c, const float *x, int64_t rows, int64_t width,
+                                  const char *field) {
     const int64_t counts[3] = {rows, 1, 1};
     int64_t strides[3] = {0, 0, 0};
     strides[0] = width;
-    return lai_span(c, x, counts, strides, width, NULL);
+    return lai_span(c, x, counts, strides, width, field);
 }
 
 LA_DEF la_status la_attention_merge(float *out, float *lse, const float *more_out,
                                     const float *more_lse, int64_t rows, int64_t dim_v) {
+    static const char *const names[2] = {"out", "lse"};
     lai_check c = {LA_OK, NULL};
-    lai_range x[4];
+    lai_range in[LAI_INPUTS], to[2];
     int64_t i, j;
     lai_check_size(&c, rows, 0, LAI_MAX_COUNT, "rows");
     lai_check_size(&c, dim_v, 1, LAI_MAX_DIM, "dim_v");
     if (c.status != LA_OK) return c.status;
-    x[0] = lai_check_packed(&c, out, rows, dim_v);
-    x[1] = lai_check_packed(&c, lse, rows, 1);
-    x[2] = lai_check_packed(&c, more_out, rows, dim_v);
-    x[3] = lai_check_packed(&c, more_lse, rows, 1);
-    for (i = 0; i < 2; ++i)
-        for (j = i + 1; j < 4; ++j) lai_fail(&c, lai_overlap(x[i], x[j]), LA_E_OVERLAP, "out");
+    memset(in, 0, sizeof in);
+    to[0] = lai_check_packed(&c, out, rows, dim_v, "out");
+    to[1] = lai_check_packed(&c, lse, rows, 1, "lse");
+    in[0] = lai_check_packed(&c, more_out, rows, dim_v, "more_out");
+    in[1] = lai_check_packed(&c, more_lse, rows, 1, "more_lse");
+    lai_check_apart(&c, in, to, 2, -1, names);
     for (i = 0; c.status == LA_OK && i < rows; ++i) {
         const double a = (double)lse[i], b = (double)more_lse[i], most = a > b ? a : b;
         const double low = (double)LAI_LOWEST, base = most < low ? low : most;
@@ -7277,22 +7275,12 @@ LA_DEF int64_t la_attention_slots(const la_attention *layer, int64_t tokens) {
     if (!lai_has_cache(layer, tokens)) return -1;
     return layer->window ? LAI_MIN(tokens, layer->sinks + layer->window) : tokens;
 }
-#endif
 
-#ifdef LA_EXTRAS
 /* ---- extras: Infini-attention ---------------------------------------------------------------- */
 
 LA_DEF la_in la_matrix(const float *data, int64_t width) {
     la_in x = la_bthd(data, 0, 1, width);
     x.head_stride = 0;
-    return x;
-}
-
-/* rows of one head as a view; heads are `next` apart */
-static la_in lai_rows_view(lai_rows rows, int64_t next, int64_t width) {
-    la_in x = la_matrix(rows.at, width);
-    x.token_stride = rows.step;
-    x.head_stride = next;
     return x;
 }
 
@@ -7312,23 +7300,16 @@ LA_DEF la_status la_infini_init(la_infini *infini, int64_t heads, int64_t dim_k,
 
 static void lai_check_infini(lai_check *c, const la_infini *x, const la_call *call) {
     const la_layer *m = x ? &x->memory : NULL;
-    if (lai_fail(c, !x, LA_E_NULL, "infini") ||
-        lai_fail(c, x->struct_size != sizeof *x, LA_E_STRUCT, "infini.struct_size"))
-        return;
+    if (!LAI_CHECK_STRUCT(c, x, "infini")) return;
     lai_check_layer(c, m);
     lai_fail(c, !LAI_HAS_CHUNKS, LA_E_UNSUPPORTED, "memory");
-    if (c->status == LA_OK)
-        lai_fail(c,
-                 m->feature != LA_FEATURE_ELU1 || m->write != LA_WRITE_ADD || !m->normalised ||
-                     m->bidirectional,
-                 LA_E_VARIANT, "memory");
+    lai_fail(c, m->feature != LA_FEATURE_ELU1 || m->write != LA_WRITE_ADD, LA_E_VARIANT, "memory");
+    lai_fail(c, !m->normalised || m->bidirectional, LA_E_VARIANT, "memory");
     lai_check_size(c, x->segment, 1, LAI_MAX_COUNT, "segment");
     lai_check_choice(c, x->write, 2, LA_E_VARIANT, "write");
     lai_check_choice(c, x->bidirectional, 2, LA_E_VALUE, "bidirectional");
     lai_check_number(c, x->scale, 1, "scale");
-    if (c->status != LA_OK || lai_fail(c, !call, LA_E_NULL, "call") ||
-        lai_fail(c, call->struct_size != sizeof *call, LA_E_STRUCT, "call.struct_size"))
-        return;
+    if (!LAI_CHECK_STRUCT(c, call, "call")) return;
     lai_check_options(c, m, call);
     lai_fail(c, call->form != LA_AUTO, LA_E_FORM, "form");
     lai_fail(c, call->log_decay.data != NULL, LA_E_UNSUPPORTED, "log_decay");
@@ -7338,145 +7319,123 @@ static void lai_check_infini(lai_check *c, const la_infini *x, const la_call *ca
 
 /* What a unit works on. q, k, v, out and beta of `memory` stand at the segment's first token. */
 typedef struct lai_infini {
-    const la_infini *layer;
     lai_head memory;
-    la_attention attention; /* within the segment */
-    la_attention_call local;
+    lai_attend local; /* within the segment */
+    int64_t segment;
+    int delta;
     const float *from; /* the memory's state, and where it is after the segment */
     float *to;
     float *rows; /* [segment][query heads][dv] */
 } lai_infini;
 
-/* floats of the engine and of rows, and all bytes: 0 where that overflows */
-static size_t lai_infini_bytes(const la_infini *x, const la_call *call, int64_t *engine,
-                               int64_t *rows) {
-    const la_layer *m = &x->memory;
-    la_attention attention;
-    int64_t floats;
-    memset(&attention, 0, sizeof attention);
-    attention.dim_k = m->dim_k;
-    attention.dim_v = m->dim_v;
-    *engine = lai_form_floats(m, call, LA_CHUNKWISE);
-    *rows = lai_muladd(LAI_MIN(x->segment, call->tokens), lai_queries(m) * m->dim_v, 0);
-    floats = lai_muladd(1, lai_head_floats(m), lai_muladd(1, *rows, *engine));
-    if (floats < 0 || floats > PTRDIFF_MAX / 8) return 0;
-    return (size_t)floats * sizeof(float) + lai_attention_bytes(&attention) + LAI_ALIGN;
+/* The workspace is that of the memory's engine, rows, a state, and the attention's. */
+static int64_t lai_infini_rows(const la_infini *x, const la_call *call) {
+    return lai_muladd(LAI_MIN(x->segment, call->tokens), lai_queries(&x->memory) * x->memory.dim_v,
+                      lai_form_floats(&x->memory, call, LA_CHUNKWISE));
+}
+static size_t lai_infini_bytes(const la_infini *x, const la_call *call) {
+    const int64_t rows = lai_infini_rows(x, call);
+    return lai_attention_bytes(x->memory.dim_k, x->memory.dim_v,
+                               lai_muladd(1, lai_head_floats(&x->memory), rows));
 }
 
-LA_DEF size_t la_infini_workspace_size(const la_infini *infini, const la_call *call) {
+LA_DEF size_t la_infini_workspace_size(const la_infini *x, const la_call *call) {
     lai_check c = {LA_OK, NULL};
-    int64_t engine, rows;
-    lai_check_infini(&c, infini, call);
-    return c.status == LA_OK ? lai_infini_bytes(infini, call, &engine, &rows) : 0;
+    lai_check_infini(&c, x, call);
+    return c.status == LA_OK ? lai_infini_bytes(x, call) : 0;
 }
 
 LA_DEF la_status la_infini_check(const la_infini *infini, const la_call *call, const char **field) {
     lai_check c = {LA_OK, NULL};
     lai_range in[LAI_INPUTS], out[LAI_OUTPUTS];
-    int64_t engine, rows;
     lai_check_infini(&c, infini, call);
     if (c.status == LA_OK) lai_check_sequences(&c, &infini->memory, call);
     if (c.status == LA_OK) lai_check_tensors(&c, &infini->memory, call, in, out);
-    if (c.status == LA_OK) lai_fail(&c, !call->beta.data, LA_E_NULL, "beta");
-    if (c.status == LA_OK)
-        lai_check_room(&c, call, lai_infini_bytes(infini, call, &engine, &rows), 1, in, out);
+    if (c.status == LA_OK && !lai_fail(&c, !call->beta.data, LA_E_NULL, "beta"))
+        lai_check_room(&c, call, lai_infini_bytes(infini, call), 1, in, out);
     if (field) *field = c.field;
     return c.status;
 }
 
-/* n rows of out, of each of so many query heads: what the state at x->from says of q */
-static void lai_infini_read(const lai_infini *x, lai_rows q, int64_t queries, int64_t n, float *out,
-                            int64_t out_step) {
+/* n tokens: what the memory so far says of the queries, mixed with the attention among them; then
+ * their keys and values, or what these differ from what it says of the keys, are written to it */
+static void lai_infini_segment(lai_infini *x, int64_t n) {
     lai_head h = x->memory;
-    h.q = q;
-    h.queries = queries;
-    h.out = out;
-    h.out_step = out_step;
+    const int isa = x->local.isa;
+    x->local.q = h.q, x->local.k = h.k, x->local.v = h.v;
+    x->local.keys = n;
+    lai_run_rows(&x->local, 0, n * h.queries);
     h.tokens = n;
     h.keys = 0;
     h.state_in = x->from;
     h.state_out = NULL;
-    lai_run_head(x->local.isa, &h);
-}
-
-/* the state at x->to: n keys and values more */
-static void lai_infini_write(const lai_infini *x, lai_rows v, int64_t n) {
-    lai_head h = x->memory;
+    lai_run_head(isa, &h);
+    LAI_RUN(isa, infini_mix, (&h, n, x->rows));
+    if (x->delta) {
+        h.q = h.k;
+        h.queries = 1;
+        h.out = x->rows;
+        h.out_step = h.dim_v;
+        lai_run_head(isa, &h);
+        LAI_RUN(isa, infini_errors, (&h, n, x->rows));
+        h.v.at = x->rows;
+        h.v.step = h.dim_v;
+    }
     h.beta.at = &lai_no_beta;
-    h.beta.step = 0;
-    h.beta_wide = 0;
-    h.v = v;
+    h.beta.step = h.beta_wide = 0;
     h.tokens = 0;
     h.keys = n;
-    h.state_in = x->from;
     h.state_out = x->to;
-    lai_run_head(x->local.isa, &h);
-}
-
-static void lai_infini_segment(lai_infini *x, int64_t n) {
-    const lai_head *h = &x->memory;
-    const int isa = x->local.isa;
-    lai_rows v = h->v;
-    x->local.tokens = x->local.keys = n;
-    x->local.q = lai_rows_view(h->q, h->q_next, h->dim_k);
-    x->local.k = lai_rows_view(h->k, 0, h->dim_k);
-    x->local.v = lai_rows_view(v, 0, h->dim_v);
-    lai_run_attention(&x->attention, &x->local);
-    lai_infini_read(x, h->q, h->queries, n, h->out, h->out_step);
-    LAI_RUN(isa, infini_mix, (h, n, x->rows));
-    if (x->layer->write == LA_WRITE_DELTA) {
-        lai_infini_read(x, h->k, 1, n, x->rows, h->dim_v);
-        LAI_RUN(isa, infini_errors, (h, n, x->rows));
-        v.at = x->rows;
-        v.step = h->dim_v;
-    }
-    lai_infini_write(x, v, n);
+    lai_run_head(isa, &h);
     x->from = x->to;
 }
 
 /* one head of one sequence; with no tokens the state is handed through */
 static void lai_infini_head(lai_infini *x) {
     lai_head *h = &x->memory;
-    const int64_t tokens = h->tokens;
-    int64_t t = 0, n;
+    int64_t left = h->tokens, n;
     do {
-        n = LAI_MIN(tokens - t, x->layer->segment);
+        n = LAI_MIN(left, x->segment);
         lai_infini_segment(x, n);
         h->q.at += n * h->q.step;
         h->k.at += n * h->k.step;
         h->v.at += n * h->v.step;
         h->beta.at += n * h->beta.step;
         if (h->out) h->out += n * h->out_step;
-        t += n;
-    } while (t < tokens);
+        left -= n;
+    } while (left > 0);
 }
 
 LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call) {
     const la_status status = la_infini_check(infini, call, NULL);
     const la_layer *m = status == LA_OK ? &infini->memory : NULL;
-    int64_t unit, end, engine, rows;
+    la_attention attention;
+    float *state;
+    int64_t unit, end;
     lai_infini x;
     if (status != LA_OK) return status;
     lai_fill_head(&x.memory, m, call);
     x.memory.bidirectional = 1;
     x.memory.first = 0;
     x.memory.columns = m->dim_v;
-    lai_infini_bytes(infini, call, &engine, &rows);
-    x.layer = infini;
-    x.rows = x.memory.work + engine;
-    la_attention_init(&x.attention, LA_SOFTMAX, x.memory.queries, m->dim_k, m->dim_v);
-    x.attention.kv_heads = 1;
-    x.attention.bidirectional = infini->bidirectional;
-    x.attention.scale = infini->scale;
-    la_attention_call_init(&x.local, &x.attention, 1, 0);
-    x.local.isa = lai_choose_isa(call->isa);
-    x.local.workspace = x.rows + rows + lai_head_floats(m);
-    x.local.out = la_bthd_out(x.rows, 0, x.memory.queries, m->dim_v);
+    x.segment = infini->segment;
+    x.delta = infini->write == LA_WRITE_DELTA;
+    x.rows = x.memory.work + lai_form_floats(m, call, LA_CHUNKWISE);
+    state = x.memory.work + lai_infini_rows(infini, call);
+    la_attention_init(&attention, LA_SOFTMAX, 1, m->dim_k, m->dim_v);
+    attention.bidirectional = infini->bidirectional;
+    attention.scale = infini->scale;
+    lai_begin_attend(&x.local, &attention, call->isa, state + lai_head_floats(m));
+    x.local.group = x.memory.queries;
+    x.local.q_next = x.memory.q_next;
+    x.local.out = x.rows;
+    x.local.out_next = m->dim_v;
+    x.local.out_step = x.memory.queries * m->dim_v;
     lai_share(call->batch * m->heads, call->thread_index, call->thread_count, &unit, &end);
     for (; unit < end; ++unit) {
         lai_point_head(&x.memory, m, call, unit / m->heads, unit % m->heads);
         x.from = x.memory.state_in;
-        x.to = x.memory.state_out ? x.memory.state_out : x.rows + rows;
+        x.to = x.memory.state_out ? x.memory.state_out : state;
         lai_infini_head(&x);
     }
     return LA_OK;
@@ -7484,19 +7443,28 @@ LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call)
 
 /* ---- extras: Linformer ----------------------------------------------------------------------- */
 
-LA_DEF la_status la_linformer_init(la_linformer *linformer, int64_t heads, int64_t dim_k,
-                                   int64_t dim_v, int64_t length, int64_t rank) {
-    la_status status;
-    if (!linformer) return LA_E_NULL;
-    memset(linformer, 0, sizeof *linformer);
-    status = la_attention_init(&linformer->attention, LA_SOFTMAX, heads, dim_k, dim_v);
-    if (status == LA_OK && (length < 1 || length > LAI_MAX_COUNT || rank < 1 || rank > LAI_MAX_DIM))
-        status = LA_E_SIZE;
-    linformer->attention.bidirectional = 1;
-    linformer->length = length;
-    linformer->rank = rank;
-    if (status == LA_OK) linformer->struct_size = sizeof *linformer;
-    return status;
+static void lai_check_linformer_sizes(lai_check *c, const la_linformer *x) {
+    lai_check_attention(c, &x->attention);
+    lai_fail(c, !x->attention.bidirectional, LA_E_DIRECTION, "bidirectional");
+    lai_fail(c, x->attention.kind != LA_SOFTMAX, LA_E_VARIANT, "kind");
+    lai_fail(c, x->attention.window != 0, LA_E_UNSUPPORTED, "window");
+    lai_check_size(c, x->attention.dim_k, 1, LAI_MAX_DIM, "dim_k");
+    lai_check_size(c, x->length, 1, LAI_MAX_COUNT, "length");
+    lai_check_size(c, x->rank, 1, LAI_MAX_DIM, "rank");
+}
+
+LA_DEF la_status la_linformer_init(la_linformer *x, int64_t heads, int64_t dim_k, int64_t dim_v,
+                                   int64_t length, int64_t rank) {
+    lai_check c = {LA_OK, NULL};
+    if (!x) return LA_E_NULL;
+    memset(x, 0, sizeof *x);
+    c.status = la_attention_init(&x->attention, LA_SOFTMAX, heads, dim_k, dim_v);
+    x->attention.bidirectional = 1;
+    x->length = length;
+    x->rank = rank;
+    lai_check_linformer_sizes(&c, x);
+    if (c.status == LA_OK) x->struct_size = sizeof *x;
+    return c.status;
 }
 
 /* what the layers that are built on attention leave out of its calls */
@@ -7510,125 +7478,92 @@ static void lai_check_plain_call(lai_check *c, const la_attention *layer,
 
 static void lai_check_linformer(lai_check *c, const la_linformer *x,
                                 const la_attention_call *call) {
-    if (lai_fail(c, !x, LA_E_NULL, "linformer") ||
-        lai_fail(c, x->struct_size != sizeof *x, LA_E_STRUCT, "linformer.struct_size"))
-        return;
-    lai_check_attention(c, &x->attention);
-    if (c->status != LA_OK) return;
-    lai_fail(c, !x->attention.bidirectional, LA_E_DIRECTION, "bidirectional");
-    lai_fail(c, x->attention.kind != LA_SOFTMAX, LA_E_VARIANT, "kind");
-    lai_fail(c, x->attention.window != 0, LA_E_UNSUPPORTED, "window");
-    lai_check_size(c, x->attention.dim_k, 1, LAI_MAX_DIM, "dim_k");
-    lai_check_size(c, x->length, 1, LAI_MAX_COUNT, "length");
-    lai_check_size(c, x->rank, 1, LAI_MAX_DIM, "rank");
-    lai_check_plain_call(c, &x->attention, call);
+    if (!LAI_CHECK_STRUCT(c, x, "linformer")) return;
+    lai_check_linformer_sizes(c, x);
+    if (c->status == LA_OK) lai_check_plain_call(c, &x->attention, call);
     if (c->status == LA_OK) lai_check_size(c, call->keys, 0, x->length, "keys");
 }
 
-/* E^T k and F^T v, room to make them, and the attention's own */
+/* K' and V' are in front of the attention's workspace, which first makes them, too. */
+static int64_t lai_linformer_floats(const la_linformer *x) {
+    return LAI_ROUND16(x->rank * (x->attention.dim_k + x->attention.dim_v));
+}
 static size_t lai_linformer_bytes(const la_linformer *x) {
-    const la_attention *a = &x->attention;
-    const int64_t floats =
-        lai_muladd(x->rank, LAI_ROUND16(a->dim_k) + LAI_ROUND16(a->dim_v), 65 * 16);
-    if (floats > PTRDIFF_MAX / 8) return 0;
-    return (size_t)floats * sizeof(float) + lai_attention_bytes(a) + LAI_ALIGN;
+    return lai_attention_bytes(x->attention.dim_k, x->attention.dim_v, lai_linformer_floats(x));
 }
 
-LA_DEF size_t la_linformer_workspace_size(const la_linformer *linformer,
-                                          const la_attention_call *call) {
+LA_DEF size_t la_linformer_workspace_size(const la_linformer *x, const la_attention_call *call) {
     lai_check c = {LA_OK, NULL};
-    lai_check_linformer(&c, linformer, call);
-    return c.status == LA_OK ? lai_linformer_bytes(linformer) : 0;
-}
-
-LA_DEF la_status la_linformer_check(const la_linformer *linformer, const la_attention_call *call,
-                                    const char **field) {
-    static const lai_names E = {"E", "E.width", "E.type"}, F = {"F", "F.width", "F.type"};
-    const la_linformer *x = linformer;
-    lai_check c = {LA_OK, NULL};
-    lai_range more[LAI_MORE];
-    memset(more, 0, sizeof more);
     lai_check_linformer(&c, x, call);
-    if (c.status == LA_OK)
-        more[0] =
-            lai_check_in(&c, &x->E, 1, call->keys, x->attention.kv_heads, x->rank, x->rank, E);
-    if (c.status == LA_OK && x->F.data)
-        more[1] =
-            lai_check_in(&c, &x->F, 1, call->keys, x->attention.kv_heads, x->rank, x->rank, F);
-    if (c.status == LA_OK)
-        lai_check_attention_tensors(&c, &x->attention, call, more, lai_linformer_bytes(x));
+    return c.status == LA_OK ? lai_linformer_bytes(x) : 0;
+}
+
+LA_DEF la_status la_linformer_check(const la_linformer *x, const la_attention_call *call,
+                                    const char **field) {
+    static const lai_names names[2] = {LAI_NAMES(E), LAI_NAMES(F)};
+    lai_check c = {LA_OK, NULL};
+    lai_range in[LAI_INPUTS];
+    memset(in, 0, sizeof in);
+    lai_check_linformer(&c, x, call);
+    if (c.status == LA_OK) {
+        const int64_t n = call->keys, heads = x->attention.kv_heads, k = x->rank;
+        in[7] = lai_check_in(&c, &x->E, 1, n, heads, k, k, names[0]);
+        if (x->F.data) in[8] = lai_check_in(&c, &x->F, 1, n, heads, k, k, names[1]);
+        lai_check_attention_tensors(&c, &x->attention, call, in, lai_linformer_bytes(x));
+    }
     if (field) *field = c.field;
     return c.status;
 }
 
-static float *lai_aligned(void *p) {
-    return (float *)(void *)((char *)p + (LAI_ALIGN - (uintptr_t)p % LAI_ALIGN) % LAI_ALIGN);
-}
-
-static la_out lai_out_at(la_out x, int64_t b, int64_t head) {
-    if (x.data) x.data += b * x.batch_stride + head * x.head_stride;
-    return x;
-}
-
-/* the call of one query head of one sequence, which has tokens */
-static void lai_one_head(la_attention *one, la_attention_call *part, const la_attention *layer,
-                         const la_attention_call *call, int64_t b, int64_t head) {
-    const int64_t group = layer->q_heads / layer->kv_heads;
-    const int64_t kv = layer->head_map == LA_TILED ? head % layer->kv_heads : head / group;
-    *one = *layer;
-    *part = *call;
-    one->q_heads = one->kv_heads = 1;
-    part->isa = lai_choose_isa(call->isa);
-    part->thread_index = 0;
-    part->thread_count = part->batch = 1;
-    part->tokens = call->lengths ? call->lengths[b] : call->tokens;
-    part->keys = lai_attention_keys(layer, call, b);
-    part->lengths = part->key_lengths = NULL;
-    if (layer->dim_k) part->q.data += b * call->q.batch_stride + head * call->q.head_stride;
-    if (part->keys > 0) part->v.data += b * call->v.batch_stride + kv * call->v.head_stride;
-    part->out = lai_out_at(call->out, b, head);
-    part->lse = lai_out_at(call->lse, b, head);
+/* to [rank][width] = E^T x, for so many keys: attention whose weights are E's numbers */
+static void lai_compress(const la_linformer *linformer, int isa, lai_rows E, lai_rows x,
+                         int64_t keys, int64_t width, float *to, float *room) {
+    la_attention linear;
+    lai_attend a;
+    memset(&linear, 0, sizeof linear);
+    linear.kind = LAI_LINEAR;
+    linear.bidirectional = 1;
+    linear.dim_v = width;
+    lai_begin_attend(&a, &linear, isa, room);
+    a.logits = E;
+    a.v = x;
+    a.keys = keys;
+    a.out = to;
+    a.out_step = width;
+    lai_run_rows(&a, 0, linformer->rank);
 }
 
 /* one head of keys and values of one sequence, and the query heads that read it */
 static void lai_linformer_head(const la_linformer *x, const la_attention_call *call, int64_t b,
                                int64_t head) {
     const la_attention *l = &x->attention;
-    const la_in *F = x->F.data ? &x->F : &x->E;
-    const int64_t dk = LAI_ROUND16(l->dim_k), dv = LAI_ROUND16(l->dim_v);
-    const int64_t group = l->q_heads / l->kv_heads, S = lai_attention_keys(l, call, b);
-    const int isa = lai_choose_isa(call->isa), tiled = l->head_map == LA_TILED;
-    float *k = lai_aligned(call->workspace), *v = k + x->rank * dk, *room = v + x->rank * dv;
-    la_attention one;
-    la_attention_call part;
-    int64_t i;
-    if ((call->lengths ? call->lengths[b] : call->tokens) == 0) return;
-    LAI_RUN(isa, compress,
-            (lai_rows_at(&x->E, S, 0, 0, head, NULL), x->rank,
-             lai_rows_at(&call->k, S, b, 0, head, NULL), S, l->dim_k, k, room));
-    LAI_RUN(isa, compress,
-            (lai_rows_at(F, S, 0, 0, head, NULL), x->rank,
-             lai_rows_at(&call->v, S, b, 0, head, NULL), S, l->dim_v, v, room));
-    for (i = 0; i < group; ++i) {
-        lai_one_head(&one, &part, l, call, b, tiled ? head + i * l->kv_heads : head * group + i);
-        part.keys = x->rank;
-        part.k = la_matrix(k, dk);
-        part.k.width = l->dim_k;
-        part.v = la_matrix(v, dv);
-        part.v.width = l->dim_v;
-        part.workspace = room + 65 * 16;
-        lai_run_attention(&one, &part);
-    }
+    const int64_t S = lai_attention_keys(l, call, b), dk = l->dim_k, dv = l->dim_v;
+    const lai_rows E = lai_rows_at(&x->E, S, 0, 0, head, NULL);
+    const lai_rows F = x->F.data ? lai_rows_at(&x->F, S, 0, 0, head, NULL) : E;
+    float *k = lai_aligned(call->workspace), *v = k + x->rank * dk;
+    float *room = k + lai_linformer_floats(x);
+    lai_attend a;
+    int64_t rows;
+    lai_begin_attend(&a, l, call->isa, room);
+    rows = lai_point_attend(&a, l, call, b, head);
+    if (rows == 0) return;
+    lai_compress(x, call->isa, E, a.k, S, dk, k, room);
+    lai_compress(x, call->isa, F, a.v, S, dv, v, room);
+    a.k.at = k;
+    a.k.step = dk;
+    a.v.at = v;
+    a.v.step = dv;
+    a.keys = x->rank;
+    lai_run_rows(&a, 0, rows);
 }
 
-LA_DEF la_status la_linformer_forward(const la_linformer *linformer,
-                                      const la_attention_call *call) {
-    const la_status status = la_linformer_check(linformer, call, NULL);
+LA_DEF la_status la_linformer_forward(const la_linformer *x, const la_attention_call *call) {
+    const la_status status = la_linformer_check(x, call, NULL);
     int64_t unit, end, heads;
     if (status != LA_OK) return status;
-    heads = linformer->attention.kv_heads;
+    heads = x->attention.kv_heads;
     lai_share(call->batch * heads, call->thread_index, call->thread_count, &unit, &end);
-    for (; unit < end; ++unit) lai_linformer_head(linformer, call, unit / heads, unit % heads);
+    for (; unit < end; ++unit) lai_linformer_head(x, call, unit / heads, unit % heads);
     return LA_OK;
 }
 
@@ -7650,10 +7585,8 @@ static void lai_check_synthesizer_sizes(lai_check *c, const la_synthesizer *x) {
     lai_check_size(c, x->rank2, wide, wide ? LAI_MAX_DIM : 0, "rank2");
 }
 
-LA_DEF la_status la_synthesizer_init(la_synthesizer *synthesizer, int kind, int64_t heads,
-                                     int64_t dim_x, int64_t dim_v, int64_t length, int64_t rank1,
-                                     int64_t rank2) {
-    la_synthesizer *x = synthesizer;
+LA_DEF la_status la_synthesizer_init(la_synthesizer *x, int kind, int64_t heads, int64_t dim_x,
+                                     int64_t dim_v, int64_t length, int64_t rank1, int64_t rank2) {
     lai_check c = {LA_OK, NULL};
     if (!x) return LA_E_NULL;
     memset(x, 0, sizeof *x);
@@ -7664,178 +7597,168 @@ LA_DEF la_status la_synthesizer_init(la_synthesizer *synthesizer, int kind, int6
     x->length = length;
     x->rank1 = rank1;
     x->rank2 = rank2;
-    if (c.status == LA_OK) lai_check_synthesizer_sizes(&c, x);
+    lai_check_synthesizer_sizes(&c, x);
     if (c.status == LA_OK) x->struct_size = sizeof *x;
     return c.status;
 }
 
 static void lai_check_synthesizer(lai_check *c, const la_synthesizer *x,
                                   const la_attention_call *call) {
-    if (lai_fail(c, !x, LA_E_NULL, "synthesizer") ||
-        lai_fail(c, x->struct_size != sizeof *x, LA_E_STRUCT, "synthesizer.struct_size"))
-        return;
+    if (!LAI_CHECK_STRUCT(c, x, "synthesizer")) return;
     lai_check_synthesizer_sizes(c, x);
-    if (c->status != LA_OK) return;
-    lai_check_plain_call(c, &x->attention, call);
+    if (c->status == LA_OK) lai_check_plain_call(c, &x->attention, call);
     if (c->status != LA_OK) return;
     lai_fail(c, call->key_lengths != NULL, LA_E_UNSUPPORTED, "key_lengths");
     lai_check_size(c, call->keys, call->tokens, x->length, "keys");
 }
 
-/* a block of what is made of x, and the attention's own; the attention of dense kinds has rank1
- * channels */
-static size_t lai_synthesizer_bytes(const la_synthesizer *x, const la_attention_call *call) {
-    const int64_t keys = x->kind == LA_FACTORISED_DENSE ? call->keys + x->rank2 : 0;
-    la_attention a = x->attention;
-    a.dim_k = x->kind != LA_RANDOM ? x->rank1 : 0;
-    return (size_t)(LAI_BLOCK_ROWS * (a.dim_k + keys)) * sizeof(float) + lai_attention_bytes(&a) +
-           LAI_ALIGN;
+/* the width of the attention's own queries and keys, of which logits are products */
+static int64_t lai_synthesizer_width(const la_synthesizer *x) {
+    return x->kind == LA_DENSE || x->kind == LA_FACTORISED_RANDOM ? x->rank1 : 0;
 }
 
-/* what logits are made of, as ranges */
+/* what is made of a block of x is in front of the attention's workspace */
+static int64_t lai_synthesizer_floats(const la_synthesizer *x, const la_attention_call *call) {
+    const int64_t more = x->kind == LA_FACTORISED_DENSE ? x->rank2 + call->keys : 0;
+    return lai_has_input(x->kind) ? LAI_BLOCK_ROWS * (x->rank1 + more) : 0;
+}
+static size_t lai_synthesizer_bytes(const la_synthesizer *x, const la_attention_call *call) {
+    return lai_attention_bytes(lai_synthesizer_width(x), x->attention.dim_v,
+                               lai_synthesizer_floats(x, call));
+}
+
+/* what logits are made of */
 static void lai_check_weights(lai_check *c, const la_synthesizer *x, const la_attention_call *call,
-                              lai_range more[LAI_MORE]) {
-    static const lai_names w1 = {"w1", "w1.width", "w1.type"}, w2 = {"w2", "w2.width", "w2.type"},
-                           b1 = {"b1", "b1.width", "b1.type"}, b2 = {"b2", "b2.width", "b2.type"},
-                           q = {"q", "q.width", "q.type"};
+                              lai_range in[5]) {
+    static const lai_names names[5] = {LAI_NAMES(w1), LAI_NAMES(w2), LAI_NAMES(b1), LAI_NAMES(b2),
+                                       LAI_NAMES(q)};
     const int64_t H = x->attention.q_heads, L = x->length, dx = x->attention.dim_k;
     const int64_t r1 = x->rank1, r2 = x->kind == LA_FACTORISED_DENSE ? x->rank2 : L;
     const int input = lai_has_input(x->kind);
     const int64_t width1 = input ? dx : x->kind == LA_RANDOM ? L : r1;
     const int64_t width2 = x->kind == LA_FACTORISED_DENSE ? dx : r1;
-    more[0] = lai_check_in(c, &x->w1, 1, input ? r1 : L, H, width1, width1, w1);
-    if (x->kind != LA_RANDOM) more[1] = lai_check_in(c, &x->w2, 1, r2, H, width2, width2, w2);
+    in[0] = lai_check_in(c, &x->w1, 1, input ? r1 : L, H, width1, width1, names[0]);
+    if (x->kind != LA_RANDOM) in[1] = lai_check_in(c, &x->w2, 1, r2, H, width2, width2, names[1]);
     if (!input) return;
-    if (x->b1.data) more[2] = lai_check_in(c, &x->b1, 1, 1, H, r1, r1, b1);
-    if (x->b2.data) more[3] = lai_check_in(c, &x->b2, 1, 1, H, r2, r2, b2);
-    more[4] = lai_check_in(c, &call->q, call->batch, call->tokens, H, dx, dx, q);
+    if (x->b1.data) in[2] = lai_check_in(c, &x->b1, 1, 1, H, r1, r1, names[2]);
+    if (x->b2.data) in[3] = lai_check_in(c, &x->b2, 1, 1, H, r2, r2, names[3]);
+    in[4] = lai_check_in(c, &call->q, call->batch, call->tokens, H, dx, dx, names[4]);
 }
 
-LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *synthesizer,
+LA_DEF size_t la_synthesizer_workspace_size(const la_synthesizer *x,
                                             const la_attention_call *call) {
     lai_check c = {LA_OK, NULL};
-    lai_check_synthesizer(&c, synthesizer, call);
-    return c.status == LA_OK ? lai_synthesizer_bytes(synthesizer, call) : 0;
+    lai_check_synthesizer(&c, x, call);
+    return c.status == LA_OK ? lai_synthesizer_bytes(x, call) : 0;
 }
 
-LA_DEF la_status la_synthesizer_check(const la_synthesizer *synthesizer,
-                                      const la_attention_call *call, const char **field) {
+LA_DEF la_status la_synthesizer_check(const la_synthesizer *x, const la_attention_call *call,
+                                      const char **field) {
     lai_check c = {LA_OK, NULL};
-    lai_range more[LAI_MORE];
-    memset(more, 0, sizeof more);
-    lai_check_synthesizer(&c, synthesizer, call);
-    if (c.status == LA_OK) lai_check_weights(&c, synthesizer, call, more);
+    lai_range in[LAI_INPUTS];
+    memset(in, 0, sizeof in);
+    lai_check_synthesizer(&c, x, call);
     if (c.status == LA_OK) {
-        la_attention a = synthesizer->attention;
+        la_attention a = x->attention;
         a.dim_k = 0; /* x is among the weights */
-        lai_check_attention_tensors(&c, &a, call, more, lai_synthesizer_bytes(synthesizer, call));
+        lai_check_weights(&c, x, call, in + 7);
+        lai_check_attention_tensors(&c, &a, call, in, lai_synthesizer_bytes(x, call));
     }
     if (field) *field = c.field;
     return c.status;
 }
 
-/* bias of one head, or null */
-static const float *lai_bias_of(const la_in *b, int64_t head) {
-    return b->data ? b->data + head * b->head_stride : NULL;
+/* a matrix or bias of one head; at = null: there is none */
+static lai_rows lai_weights_of(const la_in *x, int64_t head) {
+    return lai_rows_at(x, 1, 0, 0, head, NULL);
 }
 
-/* logits that are products of what two layers make of the rows: room [96][a], [96][b], [96][S] */
-static void lai_multiply_factors(const la_synthesizer *x, int64_t head, lai_rows rows,
-                                 la_attention_call *part, float *room) {
-    const lai_rows w2 = lai_rows_at(&x->w2, 1, 0, 0, head, NULL);
-    const int64_t a = x->rank1, b = x->rank2, S = part->keys;
+/* logits that are products of what two layers make of the n rows: room [192][a], [192][b],
+ * [192][S] */
+static void lai_multiply_factors(const la_synthesizer *x, int64_t head, lai_rows rows, int64_t n,
+                                 lai_attend *attend, float *room) {
+    const int64_t a = x->rank1, b = x->rank2, S = attend->keys;
     float *second = room + LAI_BLOCK_ROWS * a, *logits = second + LAI_BLOCK_ROWS * b;
     int64_t t, s, i, j; /* i = s mod a, j = s mod b */
-    LAI_RUN(part->isa, dense_rows,
-            (w2, lai_bias_of(&x->b2, head), b, rows, part->tokens, x->attention.dim_k, 0, second));
-    for (t = 0; t < part->tokens; ++t)
+    LAI_RUN(attend->isa, dense_rows,
+            (lai_weights_of(&x->w2, head), lai_weights_of(&x->b2, head), b, rows, n,
+             x->attention.dim_k, 0, second));
+    for (t = 0; t < n; ++t)
         for (s = i = j = 0; s < S; ++s) {
             logits[t * S + s] = room[t * a + i] * second[t * b + j];
             if (++i == a) i = 0;
             if (++j == b) j = 0;
         }
-    part->logits = la_matrix(logits, S);
+    attend->logits.at = logits;
+    attend->logits.step = S;
 }
 
-/* The queries and keys, or the logits, of a block: rows are those of x, the first being token
- * `position` of the layer's length. */
-static void lai_synthesize(const la_synthesizer *x, int64_t head, lai_rows rows, int64_t position,
-                           la_attention *one, la_attention_call *part, float *room) {
-    const lai_rows w1 = lai_rows_at(&x->w1, 1, 0, 0, head, NULL);
-    const lai_rows w2 = lai_rows_at(&x->w2, 1, 0, 0, head, NULL);
-    const int multiplied = x->kind == LA_DENSE || x->kind == LA_FACTORISED_RANDOM;
-    one->dim_k = multiplied ? x->rank1 : 0;
-    one->scale = 1.0f;
-    part->q = lai_rows_view(w1, 0, x->rank1);
-    part->k = lai_rows_view(w2, 0, x->rank1);
-    if (!lai_has_input(x->kind)) part->q.data += position * w1.step;
+/* the queries, keys and logits of n rows of x */
+static void lai_synthesize(const la_synthesizer *x, int64_t head, lai_rows rows, int64_t n,
+                           lai_attend *a, float *room) {
+    const lai_rows w1 = lai_weights_of(&x->w1, head);
+    if (a->layer->dim_k > 0) a->k = lai_weights_of(&x->w2, head);
     if (lai_has_input(x->kind)) {
-        LAI_RUN(part->isa, dense_rows,
-                (w1, lai_bias_of(&x->b1, head), x->rank1, rows, part->tokens, x->attention.dim_k,
+        LAI_RUN(a->isa, dense_rows,
+                (w1, lai_weights_of(&x->b1, head), x->rank1, rows, n, x->attention.dim_k,
                  x->kind == LA_DENSE, room));
-        part->q = la_matrix(room, x->rank1);
+        a->q.at = room;
+        a->q.step = x->rank1;
+        a->logits.at = lai_weights_of(&x->b2, head).at; /* the same for each token */
+    } else {
+        a->q.at = w1.at + a->position * w1.step;
+        a->q.step = w1.step;
     }
-    if (x->kind == LA_DENSE) { /* the same for each token */
-        part->logits = la_matrix(lai_bias_of(&x->b2, head), part->keys);
-        part->logits.token_stride = 0;
-    }
-    if (x->kind == LA_RANDOM) {
-        part->logits = part->q;
-        part->logits.width = part->keys;
-    }
-    if (x->kind == LA_FACTORISED_DENSE) lai_multiply_factors(x, head, rows, part, room);
+    if (x->kind == LA_RANDOM) a->logits = a->q;
+    if (x->kind == LA_FACTORISED_DENSE) lai_multiply_factors(x, head, rows, n, a, room);
 }
 
 static void lai_synthesizer_head(const la_synthesizer *x, const la_attention_call *call, int64_t b,
                                  int64_t head) {
-    const int64_t tokens = call->lengths ? call->lengths[b] : call->tokens;
-    const int64_t wide = x->kind == LA_FACTORISED_DENSE ? x->rank2 + call->keys : 0;
+    const int64_t tokens = lai_attention_tokens(call, b);
     float *room = lai_aligned(call->workspace);
-    int64_t t, position;
-    for (t = 0; t < tokens; t += LAI_BLOCK_ROWS) {
-        la_attention one;
-        la_attention_call part;
-        lai_rows rows;
-        lai_one_head(&one, &part, &x->attention, call, b, head);
-        rows = lai_rows_at(&call->q, lai_has_input(x->kind), b, t, head, NULL);
-        part.keys = call->keys - (call->tokens - tokens); /* padding is missing from both */
-        position = part.keys - tokens + t;
-        part.positions = &position;
-        part.tokens = LAI_MIN(tokens - t, LAI_BLOCK_ROWS);
-        part.out.data += t * part.out.token_stride;
-        if (part.lse.data) part.lse.data += t * part.lse.token_stride;
-        part.workspace = room + LAI_BLOCK_ROWS * (x->rank1 + wide);
-        lai_synthesize(x, head, rows, position, &one, &part, room);
-        lai_run_attention(&one, &part);
+    la_attention layer = x->attention;
+    la_attention_call plain = *call;
+    lai_attend a;
+    int64_t t, n;
+    layer.scale = 1.0f;
+    layer.dim_k = lai_synthesizer_width(x);
+    plain.q = plain.k = la_matrix(NULL, 0);
+    lai_begin_attend(&a, &layer, call->isa, room + lai_synthesizer_floats(x, call));
+    lai_point_attend(&a, &layer, &plain, b, head);
+    a.keys = call->keys - (call->tokens - tokens); /* padding is missing from both */
+    a.position = a.keys - tokens;
+    for (t = 0; t < tokens; t += n) {
+        const lai_rows rows = lai_rows_at(&call->q, lai_has_input(x->kind), b, t, head, NULL);
+        n = LAI_MIN(tokens - t, LAI_BLOCK_ROWS);
+        lai_synthesize(x, head, rows, n, &a, room);
+        lai_run_rows(&a, 0, n);
+        a.out += n * a.out_step;
+        if (a.lse) a.lse += n * a.lse_step;
+        a.position += n;
     }
 }
 
-LA_DEF la_status la_synthesizer_forward(const la_synthesizer *synthesizer,
-                                        const la_attention_call *call) {
-    const la_status status = la_synthesizer_check(synthesizer, call, NULL);
+LA_DEF la_status la_synthesizer_forward(const la_synthesizer *x, const la_attention_call *call) {
+    const la_status status = la_synthesizer_check(x, call, NULL);
     int64_t unit, end, heads;
     if (status != LA_OK) return status;
-    heads = synthesizer->attention.q_heads;
+    heads = x->attention.q_heads;
     lai_share(call->batch * heads, call->thread_index, call->thread_count, &unit, &end);
-    for (; unit < end; ++unit) lai_synthesizer_head(synthesizer, call, unit / heads, unit % heads);
+    for (; unit < end; ++unit) lai_synthesizer_head(x, call, unit / heads, unit % heads);
     return LA_OK;
 }
 
 /* ---- extras: element-wise recurrences -------------------------------------------------------- */
 
-static int64_t lai_scan_floats(const la_scan *x) { /* of one sequence's state */
-    return x->kind == LA_SCAN_RWKV4 ? 3 * x->channels : x->channels;
+static int64_t lai_scan_states(const la_scan *x) { /* numbers of a channel */
+    return x->kind == LA_SCAN_RWKV4 ? 3 : 1;
 }
 
 static void lai_check_scan_options(lai_check *c, const la_scan *x) {
     int64_t b;
     lai_check_choice(c, x->kind, 2, LA_E_VARIANT, "kind");
-    lai_fail(c, x->isa != LA_ISA_AUTO && !la_isa_available(x->isa), LA_E_ISA, "isa");
-    lai_fail(c, x->thread_count < 1, LA_E_THREADS, "thread_count");
-    lai_fail(c, x->thread_index < 0 || x->thread_index >= x->thread_count, LA_E_THREADS,
-             "thread_index");
-    lai_check_size(c, x->batch, 1, LAI_MAX_COUNT, "batch");
-    lai_check_size(c, x->tokens, 0, LAI_MAX_COUNT, "tokens");
+    lai_check_run(c, x->isa, x->thread_index, x->thread_count, x->batch, x->tokens);
     lai_check_size(c, x->channels, 1, LAI_MAX_DIM, "channels");
     for (b = 0; x->lengths && c->status == LA_OK && b < x->batch; ++b)
         lai_check_size(c, x->lengths[b], 0, x->tokens, "lengths");
@@ -7857,84 +7780,64 @@ LA_DEF la_status la_scan_init(la_scan *scan, int kind, int64_t batch, int64_t to
 }
 
 static void lai_check_scan_tensors(lai_check *c, const la_scan *x) {
-    static const lai_names names[4] = {{"k", "k.width", "k.type"},
-                                       {"v", "v.width", "v.type"},
-                                       {"log_decay", "log_decay.width", "log_decay.type"},
-                                       {"out", "out.width", "out.type"}};
-    const int64_t B = x->batch, T = x->tokens, C = x->channels;
-    const int64_t one[3] = {1, 1, 1}, states[3] = {B, 1, 1};
-    int64_t strides[3] = {0, 0, 0};
-    lai_range in[6], out[2];
-    int i, j;
+    static const lai_names names[4] = {LAI_NAMES(k), LAI_NAMES(v), LAI_NAMES(log_decay),
+                                       LAI_NAMES(out)};
+    static const char *const outputs[2] = {"out", "state_out"};
+    const int64_t B = x->batch, T = x->tokens, C = x->channels, floats = lai_scan_states(x) * C;
+    lai_range in[LAI_INPUTS], out[2];
     memset(in, 0, sizeof in);
     memset(out, 0, sizeof out);
     if (x->kind == LA_SCAN_RWKV4) {
         in[0] = lai_check_in(c, &x->k, B, T, 1, C, C, names[0]);
-        in[3] = lai_span(c, x->bonus, one, strides, C, "bonus");
+        in[1] = lai_check_packed(c, x->bonus, 1, C, "bonus");
     }
-    in[1] = lai_check_in(c, &x->v, B, T, 1, C, C, names[1]);
-    in[2] = lai_check_in(c, &x->log_decay, B, T, 1, C, C, names[2]);
-    strides[0] = lai_scan_floats(x);
-    if (x->state_in) in[4] = lai_span(c, x->state_in, states, strides, strides[0], "state_in");
-    in[5] = lai_list(x->lengths, B);
+    in[2] = lai_check_in(c, &x->v, B, T, 1, C, C, names[1]);
+    in[3] = lai_check_in(c, &x->log_decay, B, T, 1, C, C, names[2]);
+    in[4] = lai_list(x->lengths, B);
+    if (x->state_in) in[5] = lai_check_packed(c, x->state_in, B, floats, "state_in");
     out[0] = lai_check_out(c, &x->out, B, T, 1, C, names[3]);
-    if (x->state_out) out[1] = lai_span(c, x->state_out, states, strides, strides[0], "state_out");
-    for (i = 0; i < 2; ++i)
-        for (j = 0; j < 6; ++j)
-            if (!(i == 1 && j == 4 && x->state_in == x->state_out))
-                lai_fail(c, lai_overlap(out[i], in[j]), LA_E_OVERLAP, i ? "state_out" : "out");
-    lai_fail(c, lai_overlap(out[0], out[1]), LA_E_OVERLAP, "state_out");
+    if (x->state_out) out[1] = lai_check_packed(c, x->state_out, B, floats, "state_out");
+    lai_check_apart(c, in, out, 2, x->state_in == x->state_out ? 5 : -1, outputs);
 }
 
 LA_DEF la_status la_scan_check(const la_scan *scan, const char **field) {
     lai_check c = {LA_OK, NULL};
-    if (!lai_fail(&c, !scan, LA_E_NULL, "scan") &&
-        !lai_fail(&c, scan->struct_size != sizeof *scan, LA_E_STRUCT, "scan.struct_size"))
-        lai_check_scan_options(&c, scan);
+    if (LAI_CHECK_STRUCT(&c, scan, "scan")) lai_check_scan_options(&c, scan);
     if (c.status == LA_OK) lai_check_scan_tensors(&c, scan);
     if (field) *field = c.field;
     return c.status;
 }
 
-/* the state of a block of channels, from `first` on */
-static void lai_scan_load(lai_scan *s, const la_scan *x, int64_t b, int64_t first) {
-    const float *from = x->state_in ? x->state_in + b * lai_scan_floats(x) + first : NULL;
-    int64_t i, j;
-    memset(s->state, 0, sizeof s->state);
-    for (j = 0; from && j < lai_scan_floats(x) / x->channels; ++j)
-        memcpy(s->state[j], from + j * x->channels, (size_t)s->channels * sizeof *from);
-    for (i = 0; i < LAI_SCAN; ++i) /* no weights have no maximum, whatever is stored */
-        if (x->kind == LA_SCAN_RWKV4 && s->state[1][i] == 0.0f) s->state[2][i] = LAI_LOWEST;
-}
-
-static void lai_scan_store(const lai_scan *s, const la_scan *x, int64_t b, int64_t first) {
-    int64_t j;
-    for (j = 0; x->state_out && j < lai_scan_floats(x) / x->channels; ++j)
-        memcpy(x->state_out + b * lai_scan_floats(x) + j * x->channels + first, s->state[j],
-               (size_t)s->channels * sizeof(float));
-}
-
 static lai_rows lai_channels_at(const la_in *x, int64_t tokens, int64_t b, int64_t first) {
-    lai_rows rows = lai_rows_at(x, tokens, b, 0, 0, &lai_no_gate);
-    if (tokens > 0) rows.at += first;
+    lai_rows rows = lai_rows_at(x, tokens, b, 0, 0, NULL);
+    if (rows.at) rows.at += first;
     return rows;
 }
 
-static void lai_scan_block(const la_scan *x, int isa, int64_t b, int64_t first) {
-    const int64_t tokens = x->lengths ? x->lengths[b] : x->tokens;
-    const int wkv = x->kind == LA_SCAN_RWKV4;
+/* a block of channels, from `first` on */
+static void lai_scan_block(const la_scan *x, int64_t b, int64_t first) {
+    const int64_t tokens = x->lengths ? x->lengths[b] : x->tokens, states = lai_scan_states(x);
+    const int64_t at = b * states * x->channels + first;
+    const int64_t n = LAI_MIN(x->channels - first, LAI_SCAN);
+    const size_t bytes = (size_t)n * sizeof(float);
     lai_scan s;
+    int64_t i;
+    memset(&s, 0, sizeof s);
+    for (i = 0; x->state_in && i < states; ++i)
+        memcpy(s.state[i], x->state_in + at + i * x->channels, bytes);
+    for (i = 0; i < LAI_SCAN; ++i) /* no weights have no maximum, whatever is stored */
+        if (s.state[1][i] == 0.0f) s.state[2][i] = LAI_LOWEST;
     s.tokens = tokens;
-    s.channels = LAI_MIN(x->channels - first, LAI_SCAN);
-    s.k = lai_channels_at(&x->k, wkv ? tokens : 0, b, first);
+    s.channels = n;
+    s.k = lai_channels_at(&x->k, states == 3 ? tokens : 0, b, first);
     s.v = lai_channels_at(&x->v, tokens, b, first);
     s.log_decay = lai_channels_at(&x->log_decay, tokens, b, first);
-    s.bonus = wkv ? x->bonus + first : NULL;
-    s.out = tokens > 0 ? x->out.data + b * x->out.batch_stride + first : NULL;
+    if (states == 3) s.bonus = x->bonus + first;
+    if (tokens > 0) s.out = x->out.data + b * x->out.batch_stride + first;
     s.out_step = x->out.token_stride;
-    lai_scan_load(&s, x, b, first);
-    LAI_RUN(isa, run_scan, (x->kind, &s));
-    lai_scan_store(&s, x, b, first);
+    LAI_RUN(lai_choose_isa(x->isa), run_scan, (x->kind, &s));
+    for (i = 0; x->state_out && i < states; ++i)
+        memcpy(x->state_out + at + i * x->channels, s.state[i], bytes);
 }
 
 LA_DEF la_status la_scan_forward(const la_scan *scan) {
@@ -7943,8 +7846,7 @@ LA_DEF la_status la_scan_forward(const la_scan *scan) {
     if (status != LA_OK) return status;
     blocks = (scan->channels + LAI_SCAN - 1) / LAI_SCAN;
     lai_share(scan->batch * blocks, scan->thread_index, scan->thread_count, &unit, &end);
-    for (; unit < end; ++unit)
-        lai_scan_block(scan, lai_choose_isa(scan->isa), unit / blocks, unit % blocks * LAI_SCAN);
+    for (; unit < end; ++unit) lai_scan_block(scan, unit / blocks, unit % blocks * LAI_SCAN);
     return LA_OK;
 }
 #endif
