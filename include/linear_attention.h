@@ -3442,9 +3442,8 @@ static lai_v lai_dpfp_run(float *y, const float *a, float fa, const float *b, fl
     for (i = 0; i < n; i += 16) {
         const lai_v p = lai_max(lai_zero(), lai_mul(lai_set(fa), lai_load_n(a + i, n - i)));
         const lai_v q = lai_max(lai_zero(), lai_mul(lai_set(fb), lai_load_n(b + i, n - i)));
-        const lai_v product = lai_mul(p, q);
-        lai_store_n(y + i, product, room - i);
-        sum = lai_add(sum, product);
+        lai_store_n(y + i, lai_mul(p, q), room - i);
+        sum = lai_fma(p, q, sum);
     }
     return sum;
 }
@@ -3703,9 +3702,9 @@ LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, i
  * with an erase gate, which is beta's part in r, beta v - r */
 LAI_LARGE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *beta, int64_t column,
                             int64_t cols) {
-    if (h->delta && !h->erases) v = lai_sub(v, r);
-    v = lai_times_beta(h, v, beta, column, cols);
-    return h->erases ? lai_sub(v, r) : v;
+    const lai_v factor = h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta);
+    if (h->erases) return lai_fma(v, factor, lai_sub(lai_zero(), r));
+    return lai_mul(h->delta ? lai_sub(v, r) : v, factor);
 }
 LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_t column) {
     return h->out + query * h->out_next + t * h->out_step + column;
@@ -3852,7 +3851,7 @@ static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const
     if (h->normalised) {
         const int second = i + 1 < y->count;
         const float a = fmaf(query->read[0], s->za * info->late[0], query->aa);
-        const float b = fmaf(query->read[1], s->zb * info->late[1], query->ba) + query->bb;
+        const float b = fmaf(scale, s->bb, fmaf(query->read[1], s->zb * info->late[1], query->ba));
         const float ia = lai_inverse(h, a, lai_left_out(h, y, m, i));
         const float ib = second ? lai_inverse(h, b, lai_left_out(h, y, m, i + 1)) : 0.0f;
         query->aa *= ia;
@@ -3989,7 +3988,7 @@ static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const
         }
         if (h->normalised)
             lai_store(room + 3 * c->rows + i,
-                      lai_fma(lai_load(c->z + i), keep ? one : AB, lai_add(wa, wb)));
+                      lai_fma(lai_load(c->z + i), keep ? one : AB, lai_fma(kb, inverse, wa)));
     }
     c->info[LAI_STAGE(p)].kk = lai_sum(kk);
 }

@@ -69,6 +69,20 @@ TEST(rules_sizes) {
     }
 }
 
+/* More panels than chunk 0 takes at a time, and more tokens than it prepares at once. */
+TEST(rules_large) {
+    int i;
+    for (i = 0; i < 4; i++) {
+        Spec spec = {.T = 131, .H = 1, .dk = 130, .dv = 101, .gate_channel = 1};
+        spec.gate = i % 2 ? GATE_MIXED : GATE_MILD;
+        spec.beta = i % 2 ? BETA_CHANNEL : BETA_TOKEN;
+        spec.Hq = i < 2 ? 1 : 2 + i;
+        spec.layout = i % 2 ? LA_KV : LA_VK;
+        spec.skip = spec.out_gate = i / 2;
+        all_rules(spec, "many columns");
+    }
+}
+
 TEST(rules_settings) {
     Spec spec = {.T = 40,
                  .H = 4,

@@ -184,6 +184,13 @@ fast() {
         link_and_run fast -Ofast
 }
 
+# Where compilers may put any product into an addition; bits stay what they are elsewhere.
+contracted() {
+    with=
+    compile contracted -Iinclude -std=c99 -O3 -ffp-contract=fast -DLA_EXTRAS &&
+        link_and_run contracted
+}
+
 # A renamed copy that finds another version where it includes itself must not compile.
 other_version() {
     sed 's/^\(#define LA_VERSION\) .*/\1 9999/; s/LA_VERSION != [0-9]*/LA_VERSION != 9999/' \
@@ -202,6 +209,7 @@ compiler_job() {
     mkdir -p "$out"
     cp include/linear_attention.h "$out/other.h"
     rows
+    report contracted contracted
     report fast fast
     rm -f "$out/fast.out" # its bits are its own
     report other-version other_version
