@@ -353,7 +353,8 @@
  *
  * A query at position p sees the keys j <= p (bidirectional: all); with a window only those with
  * |p - j| < window, and the first `sinks` keys of the call (2309.17453). One that sees none, or
- * none but logits of -inf, gives 0, and lse = -inf; a logit of +inf or NaN gives NaN.
+ * none but logits of -inf, gives 0, and lse = -inf. A logit of NaN gives NaN, and +inf, too, but
+ * for LA_SIGMOID, where it is a weight of 1.
  *
  * A decode step over a cache [slots][Hkv][..] is a call of T = 1. With a window the cache is a ring
  * of sinks + window slots, in any order of its keys but for the sinks in front:
@@ -362,15 +363,15 @@
  *     call.keys = la_attention_slots(&layer, position + 1);
  *
  * Keys in parts, on several machines or as they come: a call for each part, with positions relative
- * to its first key; la_attention_merge joins out and lse of two. The logits of a query exist for
- * 192 keys at a time, relative to the largest so far (1805.02867, 2205.14135), so that the
- * workspace does not grow with tokens or keys.
+ * to its first key; la_attention_merge joins out and lse of two. A query's logits exist for 192 keys
+ * at a time, relative to the largest so far (1805.02867, 2205.14135): the workspace does not grow
+ * with tokens or keys.
  *
  * Bits do not depend on threads, nor outputs on later keys; a NaN reaches only what sees it.
  * |o - o64| <= (2e-6 + 4e-7 m) sum of |w_j v_j|, m being the largest |scale| sum of |q_i k_ji|;
  * measured are 1.5e-7 |o64| for normal q and k. Weights below e^-87 of the largest one (LA_SIGMOID:
- * of 1) count as 0. A query head takes 2 (dk + dv) flops and an exponential for each key that it
- * sees. The unit of work is (sequence, head of keys, 192 rows), heads that share keys being rows.
+ * of 1) count as 0. 2 (dk + dv) flops and an exponential for each key that a query head sees. The
+ * unit of work is (sequence, head of keys, 192 rows), heads that share keys being rows.
  *
  * INFINI-ATTENTION (la_infini_forward, LA_EXTRAS): softmax attention within segments of N
  * tokens, and a memory of what came before them. Per head and segment, with f = elu + 1, and M
@@ -386,9 +387,9 @@
  * which is mixed in all the same. The z to begin with is the caller's (state_in; absent = 0), the
  * paper leaves it open: some begin with 1 / dk. Every call begins a segment and may end within
  * one, which then counts as whole: calls of whole segments are bit for bit one call. All else is
- * as for the layer `memory`: state, slots, lengths, offsets, heads, threads; log_decay, skip and
- * out_gate are refused. The workspace grows with the segment. 4 dk dv flops per token and head
- * (delta: 6 dk dv), and the attention's. arXiv 2404.07143.
+ * as for the layer `memory`; log_decay, skip and out_gate are refused. LA_WRITE_DELTA has a
+ * workspace that grows with the segment. 4 dk dv flops per token and head (delta: 6 dk dv), and the
+ * attention's. arXiv 2404.07143.
  *
  * LINFORMER (la_linformer_forward, LA_EXTRAS): attention to k rows that are made of all keys,
  *
@@ -396,8 +397,8 @@
  *
  * E and F are [n][k], the transposes of the paper's, the same for all heads or each key head's by
  * head_stride; F absent is E. Fewer keys than n use the first rows; more are LA_E_SIZE. Each row of
- * K' has a part of every key, so that there is no causal form and no recurrence: asked for one, it
- * answers LA_E_DIRECTION. 2 k (dk + dv) flops per key and as many per query. arXiv 2006.04768.
+ * K' has a part of every key: there is no causal form (LA_E_DIRECTION) and no recurrence. 2 k (dk +
+ * dv) flops per key and as many per query. arXiv 2006.04768.
  *
  * SYNTHESIZER (la_synthesizer_forward, LA_EXTRAS): o_t = softmax(A_t) v, with logits A [T][S]
  * that no key takes part in; x [B][T][H][dx] is the call's q.
@@ -411,7 +412,8 @@
  * Weights are the same for all heads (la_matrix) or each one's by head_stride. (How the two
  * dense factors become L numbers the paper leaves open: here both are repeated.) T <= S <= L, and
  * the tokens are the last ones of the keys. attention.bidirectional = 0 masks what comes later; a
- * recurrence there is none, the values of all tokens so far are needed. arXiv 2005.00743.
+ * recurrence there is none, the values of all tokens so far are needed. attention.scale is not
+ * used. arXiv 2005.00743.
  *
  * RWKV-4 and HGRN (la_scan_forward, LA_EXTRAS) are recurrences of single channels:
  *
@@ -1944,6 +1946,8 @@ typedef struct lai_attend {
     const la_attention *layer;
     int isa;
     lai_rows q, k, v, logits;
+    lai_rows beta; /* sigmoid(beta) is the share of what out holds already; or null: it holds none */
+    int beta_wide; /* a number per channel */
     int64_t q_next, logits_next, out_step, out_next, lse_step, lse_next;
     float *out, *lse;
     int64_t group, position, keys;
@@ -2341,7 +2345,7 @@ typedef struct lai_scan {
 #define lai_attend_finish     LAI_NAME(attend_finish)
 #define lai_run_attend        LAI_NAME(run_attend)
 #define lai_logistic16        LAI_NAME(logistic16)
-#define lai_infini_mix        LAI_NAME(infini_mix)
+#define lai_attend_mix        LAI_NAME(attend_mix)
 #define lai_infini_errors     LAI_NAME(infini_errors)
 #define lai_dense_rows        LAI_NAME(dense_rows)
 #define lai_pick              LAI_NAME(pick)
@@ -5864,6 +5868,13 @@ static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
         lai_attend_values(a, v, n);
 }
 
+/* g of out and 1 - g of y, for n columns */
+LAI_INLINE lai_v lai_attend_mix(const lai_attend *a, const float *beta, const float *out, lai_v y,
+                                int64_t n) {
+    const lai_v g = lai_logistic16(a->beta_wide ? lai_load_n(beta, n) : lai_set(beta[0]));
+    return lai_fma(g, lai_load_n(out, n), lai_mul(lai_sub(lai_set(1.0f), g), y));
+}
+
 static void lai_attend_finish(const lai_attend *a) {
     const int64_t dv = a->layer->dim_v;
     int64_t r, c;
@@ -5873,8 +5884,10 @@ static void lai_attend_finish(const lai_attend *a) {
         const float sum = a->sum[r];
         if (a->layer->kind == LA_SOFTMAX) inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
         for (c = 0; c < dv; c += 16) {
-            const lai_v x = lai_load(a->O + c * LAI_BLOCK_ROWS + 16 * r);
-            lai_store_n(out + c, lai_mul(x, lai_set(inverse)), dv - c);
+            const float *beta = a->beta.at ? a->beta.at + token * a->beta.step : NULL;
+            lai_v y = lai_mul(lai_load(a->O + c * LAI_BLOCK_ROWS + 16 * r), lai_set(inverse));
+            if (beta) y = lai_attend_mix(a, a->beta_wide ? beta + c : beta, out + c, y, dv - c);
+            lai_store_n(out + c, y, dv - c);
         }
         if (a->lse)
             a->lse[token * a->lse_step + head * a->lse_next] =
@@ -5901,23 +5914,7 @@ static void lai_run_attend(lai_attend *a) {
     LAI_LEAVE();
 }
 
-/* ---- Infini-attention, Linformer, Synthesizer: what is beside the attention ------------------ */
-
-/* n rows of out, which holds what the memory says: g out + (1 - g) local, with g = sigmoid(beta) */
-static void lai_infini_mix(const lai_head *h, int64_t n, const float *local) {
-    int64_t t, m, c;
-    for (t = 0; t < n; ++t)
-        for (m = 0; m < h->queries; ++m, local += h->dim_v)
-            for (c = 0; c < h->dim_v; c += 16) {
-                const float *beta = h->beta.at + t * h->beta.step;
-                const int64_t cols = h->dim_v - c;
-                float *out = h->out + t * h->out_step + m * h->out_next + c;
-                const lai_v g =
-                    lai_logistic16(h->beta_wide ? lai_load_n(beta + c, cols) : lai_set(beta[0]));
-                const lai_v rest = lai_mul(lai_sub(lai_set(1.0f), g), lai_load_n(local + c, cols));
-                lai_store_n(out, lai_fma(g, lai_load_n(out, cols), rest), cols);
-            }
-}
+/* ---- Infini-attention, Synthesizer: what is beside the attention ----------------------------- */
 
 /* n rows of what the memory says become what the values differ from it */
 static void lai_infini_errors(const lai_head *h, int64_t n, float *rows) {
@@ -6336,7 +6333,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_attend_finish
 #undef lai_run_attend
 #undef lai_logistic16
-#undef lai_infini_mix
+#undef lai_attend_mix
 #undef lai_infini_errors
 #undef lai_dense_rows
 #undef lai_pick
@@ -7319,23 +7316,21 @@ static void lai_check_infini(lai_check *c, const la_infini *x, const la_call *ca
 /* What a unit works on. q, k, v, out and beta of `memory` stand at the segment's first token. */
 typedef struct lai_infini {
     lai_head memory;
-    lai_attend local; /* within the segment */
-    int64_t segment;
-    int delta;
+    lai_attend local;  /* within the segment */
     const float *from; /* the memory's state, and where it is after the segment */
     float *to;
-    float *rows; /* [segment][query heads][dv] */
+    float *errors; /* [segment][dv], of LA_WRITE_DELTA */
 } lai_infini;
 
-/* The workspace is that of the memory's engine, rows, a state, and the attention's. */
-static int64_t lai_infini_rows(const la_infini *x, const la_call *call) {
-    return lai_muladd(LAI_MIN(x->segment, call->tokens), lai_queries(&x->memory) * x->memory.dim_v,
-                      lai_form_floats(&x->memory, call, LA_CHUNKWISE));
+/* The workspace is that of the memory's engine, errors, a state, and the attention's. */
+static int64_t lai_infini_errors_end(const la_infini *x, const la_call *call) {
+    const int64_t tokens = x->write == LA_WRITE_DELTA ? LAI_MIN(x->segment, call->tokens) : 0;
+    return lai_muladd(tokens, x->memory.dim_v, lai_form_floats(&x->memory, call, LA_CHUNKWISE));
 }
 static size_t lai_infini_bytes(const la_infini *x, const la_call *call) {
-    const int64_t rows = lai_infini_rows(x, call);
-    return lai_attention_bytes(x->memory.dim_k, x->memory.dim_v,
-                               lai_muladd(1, lai_head_floats(&x->memory), rows));
+    return lai_attention_bytes(
+        x->memory.dim_k, x->memory.dim_v,
+        lai_muladd(1, lai_head_floats(&x->memory), lai_infini_errors_end(x, call)));
 }
 
 LA_DEF size_t la_infini_workspace_size(const la_infini *x, const la_call *call) {
@@ -7358,26 +7353,25 @@ LA_DEF la_status la_infini_check(const la_infini *infini, const la_call *call, c
 
 /* n tokens: what the memory so far says of the queries, mixed with the attention among them; then
  * their keys and values, or what these differ from what it says of the keys, are written to it */
-static void lai_infini_segment(lai_infini *x, int64_t n) {
+static void lai_infini_segment(lai_infini *x, int64_t n, int write) {
     lai_head h = x->memory;
-    const int isa = x->local.isa;
-    x->local.q = h.q, x->local.k = h.k, x->local.v = h.v;
-    x->local.keys = n;
-    lai_run_rows(&x->local, 0, n * h.queries);
+    lai_attend *local = &x->local;
     h.tokens = n;
     h.keys = 0;
     h.state_in = x->from;
     h.state_out = NULL;
-    lai_run_head(isa, &h);
-    LAI_RUN(isa, infini_mix, (&h, n, x->rows));
-    if (x->delta) {
+    lai_run_head(local->isa, &h);
+    local->q = h.q, local->k = h.k, local->v = h.v, local->beta = h.beta, local->out = h.out;
+    local->keys = n;
+    lai_run_rows(local, 0, n * h.queries);
+    if (write == LA_WRITE_DELTA) {
         h.q = h.k;
         h.queries = 1;
-        h.out = x->rows;
+        h.out = x->errors;
         h.out_step = h.dim_v;
-        lai_run_head(isa, &h);
-        LAI_RUN(isa, infini_errors, (&h, n, x->rows));
-        h.v.at = x->rows;
+        lai_run_head(local->isa, &h);
+        LAI_RUN(local->isa, infini_errors, (&h, n, x->errors));
+        h.v.at = x->errors;
         h.v.step = h.dim_v;
     }
     h.beta.at = &lai_no_beta;
@@ -7385,17 +7379,17 @@ static void lai_infini_segment(lai_infini *x, int64_t n) {
     h.tokens = 0;
     h.keys = n;
     h.state_out = x->to;
-    lai_run_head(isa, &h);
+    lai_run_head(local->isa, &h);
     x->from = x->to;
 }
 
 /* one head of one sequence; with no tokens the state is handed through */
-static void lai_infini_head(lai_infini *x) {
+static void lai_infini_head(lai_infini *x, const la_infini *layer) {
     lai_head *h = &x->memory;
     int64_t left = h->tokens, n;
     do {
-        n = LAI_MIN(left, x->segment);
-        lai_infini_segment(x, n);
+        n = LAI_MIN(left, layer->segment);
+        lai_infini_segment(x, n, layer->write);
         h->q.at += n * h->q.step;
         h->k.at += n * h->k.step;
         h->v.at += n * h->v.step;
@@ -7417,25 +7411,23 @@ LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call)
     x.memory.bidirectional = 1;
     x.memory.first = 0;
     x.memory.columns = m->dim_v;
-    x.segment = infini->segment;
-    x.delta = infini->write == LA_WRITE_DELTA;
-    x.rows = x.memory.work + lai_form_floats(m, call, LA_CHUNKWISE);
-    state = x.memory.work + lai_infini_rows(infini, call);
+    x.errors = x.memory.work + lai_form_floats(m, call, LA_CHUNKWISE);
+    state = x.memory.work + lai_infini_errors_end(infini, call);
     la_attention_init(&attention, LA_SOFTMAX, 1, m->dim_k, m->dim_v);
     attention.bidirectional = infini->bidirectional;
     attention.scale = infini->scale;
     lai_begin_attend(&x.local, &attention, call->isa, state + lai_head_floats(m));
     x.local.group = x.memory.queries;
     x.local.q_next = x.memory.q_next;
-    x.local.out = x.rows;
-    x.local.out_next = m->dim_v;
-    x.local.out_step = x.memory.queries * m->dim_v;
+    x.local.out_step = x.memory.out_step;
+    x.local.out_next = x.memory.out_next;
+    x.local.beta_wide = x.memory.beta_wide;
     lai_share(call->batch * m->heads, call->thread_index, call->thread_count, &unit, &end);
     for (; unit < end; ++unit) {
         lai_point_head(&x.memory, m, call, unit / m->heads, unit % m->heads);
         x.from = x.memory.state_in;
         x.to = x.memory.state_out ? x.memory.state_out : state;
-        lai_infini_head(&x);
+        lai_infini_head(&x, infini);
     }
     return LA_OK;
 }

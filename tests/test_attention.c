@@ -86,8 +86,7 @@ static double logit(const Attention *a, int64_t b, int64_t t, int64_t h, int64_t
     int64_t i;
     *size = 0;
     for (i = 0; i < layer->dim_k; i++) {
-        double product =
-            (double)at(&a->call.q, b, t, h)[i] * (double)at(&a->call.k, b, s, kv)[i];
+        double product = (double)at(&a->call.q, b, t, h)[i] * (double)at(&a->call.k, b, s, kv)[i];
         x += product;
         *size += fabs(product);
     }
@@ -516,8 +515,8 @@ TEST(attention_infinite_logits) {
                   (double)a->out[3 * i]);
             CHECK(a->lse[i] == -INFINITY, "row %d: lse %g", i, (double)a->lse[i]);
         }
-        CHECK(a->out[9] == a->v[9] && a->lse[3] == 3e38f, "one key: %g, lse %g",
-              (double)a->out[9], (double)a->lse[3]);
+        CHECK(a->out[9] == a->v[9] && a->lse[3] == 3e38f, "one key: %g, lse %g", (double)a->out[9],
+              (double)a->lse[3]);
         CHECK(fabsf(a->out[15] - (a->v[9] + a->v[15]) / 2) < 1e-6f, "two keys: %g",
               (double)a->out[15]);
         CHECK(isnan(a->out[3 * 15]) && isnan(a->out[3 * 19]) && isnan(a->lse[15]),
@@ -690,8 +689,7 @@ static void run_in_parts(Attention *a, int isa, const int64_t *borders, int part
         a->call.v.data = whole.v.data + begin * whole.v.token_stride;
         run(a, isa, 2);
         if (s->kind == LA_SOFTMAX) {
-            la_status status =
-                la_attention_merge(out, lse, a->out, a->lse, (int64_t)rows, s->dv);
+            la_status status = la_attention_merge(out, lse, a->out, a->lse, (int64_t)rows, s->dv);
             CHECK(status == LA_OK, "%s", la_status_text(status));
         }
         for (i = 0; s->kind == LA_SIGMOID && i < floats; i++) {
@@ -901,8 +899,8 @@ TEST(attention_refuses) {
     REFUSED(bad_call.batch = 0, LA_E_SIZE, "batch");
     REFUSED(bad_call.tokens = -1, LA_E_SIZE, "tokens");
     REFUSED(bad_call.keys = -1, LA_E_SIZE, "keys");
-    REFUSED((bad_call.batch = (int64_t)1 << 40, bad_call.tokens = (int64_t)1 << 40),
-            LA_E_OVERFLOW, "batch");
+    REFUSED((bad_call.batch = (int64_t)1 << 40, bad_call.tokens = (int64_t)1 << 40), LA_E_OVERFLOW,
+            "batch");
     REFUSED(bad_call.lengths = lengths, LA_E_SIZE, "lengths");
     REFUSED(bad_call.lengths = negative, LA_E_SIZE, "lengths");
     REFUSED(bad_call.key_lengths = lengths, LA_E_SIZE, "key_lengths");
@@ -928,6 +926,59 @@ TEST(attention_refuses) {
     CHECK(i == sizeof numbers / sizeof *numbers, "a refused call wrote");
     CHECK(la_attention_check(NULL, &bad_call, NULL) == LA_E_NULL, "no layer");
     CHECK(la_attention_forward(&bad_layer, NULL) == LA_E_NULL, "no call");
+}
+
+/* Of views that are absent, or of no rows, nobody reads the strides: what comes of them must be
+ * defined, which the sanitizer of undefined behaviour sees, and finite. */
+TEST(attention_ignores_absent_views) {
+    static const int64_t none[2] = {0, 0};
+    float *out = numbers + 500;
+    int map, i;
+    for (map = 0; map < 2; map++) {
+        good_call();
+        bad_layer.head_map = map;
+        bad_call.lse.data = NULL;
+        bad_call.lse.head_stride = bad_call.lse.token_stride = INT64_MAX;
+        bad_call.logits.data = NULL;
+        bad_call.logits.head_stride = INT64_MAX;
+        CHECK(la_attention_forward(&bad_layer, &bad_call) == LA_OK, "no logits, no lse");
+        good_call();
+        bad_layer.head_map = map;
+        bad_call.keys = 0;
+        bad_call.k.head_stride = bad_call.v.head_stride = bad_call.logits.head_stride = INT64_MAX;
+        bad_call.k.data = bad_call.v.data = NULL;
+        out[0] = 1;
+        CHECK(la_attention_forward(&bad_layer, &bad_call) == LA_OK, "no keys");
+        CHECK(out[0] == 0 && numbers[700] == -INFINITY, "no keys: %g, lse %g", (double)out[0],
+              (double)numbers[700]);
+        good_call();
+        bad_layer.dim_k = 0;
+        bad_layer.head_map = map;
+        bad_call.q.head_stride = bad_call.k.head_stride = INT64_MAX;
+        bad_call.key_lengths = none;
+        CHECK(la_attention_forward(&bad_layer, &bad_call) == LA_OK, "logits alone, of no keys");
+        for (i = 0; i < 2 * 3 * 4 * 8; i++) {
+            CHECK(out[i] == 0, "out[%d]: %g", i, (double)out[i]);
+        }
+    }
+    memset(numbers, 0, sizeof numbers);
+}
+
+TEST(attention_sigmoid_of_infinite_logits) {
+    Shape shape = {.T = 3, .dk = 1, .dv = 2, .kind = LA_SIGMOID, .bidirectional = 1};
+    Attention *a = attention_new(&shape);
+    int isa, w, i;
+    for (w = 0; isa_number(w, &isa); w++) {
+        for (i = 0; i < 3; i++) {
+            a->q[i] = 1;
+            a->k[i] = i == 1 ? INFINITY : -INFINITY;
+        }
+        for (i = 0; run(a, isa, 1) && i < 6; i++) {
+            CHECK(a->out[i] == a->v[2 + i % 2], "out[%d]: %g, not %g", i, (double)a->out[i],
+                  (double)a->v[2 + i % 2]);
+        }
+    }
+    attention_free(a);
 }
 
 TEST(attention_initialisers) {
