@@ -363,9 +363,9 @@
  *     call.keys = la_attention_slots(&layer, position + 1);
  *
  * Keys in parts, on several machines or as they come: a call for each part, with positions relative
- * to its first key; la_attention_merge joins out and lse of two. A query's logits exist for 192 keys
- * at a time, relative to the largest so far (1805.02867, 2205.14135): the workspace does not grow
- * with tokens or keys.
+ * to its first key; la_attention_merge joins out and lse of two. A query's logits exist for 192
+ * keys at a time, relative to the largest so far (1805.02867, 2205.14135): the workspace does not
+ * grow with tokens or keys.
  *
  * Bits do not depend on threads, nor outputs on later keys; a NaN reaches only what sees it.
  * |o - o64| <= (2e-6 + 4e-7 m) sum of |w_j v_j|, m being the largest |scale| sum of |q_i k_ji|;
@@ -1946,7 +1946,7 @@ typedef struct lai_attend {
     const la_attention *layer;
     int isa;
     lai_rows q, k, v, logits;
-    lai_rows beta; /* sigmoid(beta) is the share of what out holds already; or null: it holds none */
+    lai_rows beta; /* sigmoid(beta): the share of what out holds already; or null: none */
     int beta_wide; /* a number per channel */
     int64_t q_next, logits_next, out_step, out_next, lse_step, lse_next;
     float *out, *lse;
