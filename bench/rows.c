@@ -19,7 +19,8 @@
         LA_ELU, LA_COSFORMER, LA_FAVOR, LA_RWKV6, LA_RWKV7, LA_GDN2, LA_DPFP, LA_BASED,            \
         LA_HEDGEHOG, LA_RFF, LA_MAPPED
 /* one of each kind, in half a minute */
-#define SOME_VARIANTS LA_RETNET, LA_GLA, LA_GATED_DELTANET, LA_KDA, LA_RWKV7, LA_ELU, LA_FAVOR
+#define SOME_VARIANTS                                                                              \
+    LA_RETNET, LA_GLA, LA_DELTANET, LA_GATED_DELTANET, LA_KDA, LA_RWKV7, LA_ELU, LA_FAVOR
 /* no two lines upon each other */
 #define PLOTTED_VARIANTS                                                                           \
     LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET, LA_GATED_DELTANET, LA_ELU, LA_COSFORMER, LA_FAVOR
