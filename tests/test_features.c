@@ -770,11 +770,12 @@ enum { ANGLES = 8192 };
 
 /* From -size to size, and all about where cosine or sine change sign. */
 static float angle_argument(int i, float size) {
-    double quarter = asin(1) * (double)(i / 2 - ANGLES / 8);
+    const int turn = i / 2 - ANGLES / 8;
+    double quarter = asin(1) * (double)turn;
     if (i < ANGLES / 2) {
         return fabs(quarter) <= (double)size ? (float)(quarter + (i % 2 ? 1e-3 : 0)) : (float)i;
     }
-    return size * (float)(4 * (i - 3 * ANGLES / 4)) / ANGLES;
+    return size * (4 * (float)i - 3 * ANGLES) / ANGLES;
 }
 
 /* One projection, w = 1, and values of 1: S of each sequence is [cos x, sin x] of its one key. */

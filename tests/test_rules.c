@@ -26,7 +26,7 @@ TEST(rules_gates) {
                                  GATE_MIXED, GATE_EDGES, GATE_SLOW, GATE_ZERO};
     int i, channel;
     for (i = 0; i < 9; i++) {
-        for (channel = 0; channel <= (gates[i] != GATE_NONE); channel++) {
+        for (channel = 0; channel < (gates[i] != GATE_NONE ? 2 : 1); channel++) {
             Spec spec = {.T = 37, .B = 2, .H = 5, .dk = 13, .dv = 19, .beta = BETA_TOKEN};
             spec.gate = gates[i];
             spec.gate_channel = channel;
