@@ -103,7 +103,7 @@ static void want_row(Attention *a, int64_t b, int64_t t, int64_t h) {
     int64_t group = shape->Hq / shape->Hkv, s, j, row = (b * shape->T + t) * shape->Hq + h;
     int64_t kv = shape->head_map == LA_TILED ? h % shape->Hkv : h / group;
     int softmax = shape->kind == LA_SOFTMAX;
-    double most = -INFINITY, sum = 0, size, error = 0;
+    double most = -(double)INFINITY, sum = 0, size, error = 0;
     double *want = a->want + row * shape->dv, *bound = a->size + row * shape->dv;
     for (s = 0; s < shape->keys; s++) {
         if (sees(a, b, t, s)) {
