@@ -5675,7 +5675,6 @@ static void lai_attend_dots(const lai_attend *a, const float *k, const float *v,
     int64_t j, r, t;
     for (j = 0; j < n; j += 4) {
         for (t = 0; t < 4; ++t) {
-            lai_store(a->S + 16 * (j + t), lai_zero()); /* also of rows that do not exist */
             x[t] = k + LAI_MIN(j + t, n - 1) * a->k.step;
             lai_attend_prefetch(k + LAI_MIN(j + t + 16, n - 1) * a->k.step, dk);
             for (r = 0; r < a->layer->dim_v; r += 16)
@@ -5903,6 +5902,8 @@ static void lai_run_attend(lai_attend *a) {
     for (i = 0; i < a->layer->dim_v; i += 16)
         memset(a->O + i * LAI_BLOCK_ROWS, 0, (size_t)(16 * rows) * sizeof *a->O);
     for (i = 0; i < rows; ++i) a->most[i] = LAI_LOWEST, a->sum[i] = 0.0f, a->shrink[i] = 1.0f;
+    if (a->rows <= LAI_FEW_ROWS) /* also of rows that do not exist, whose lanes nobody sets */
+        memset(a->S, 0, 16 * (size_t)LAI_MIN(LAI_ROUND8(a->keys), LAI_BLOCK_KEYS) * sizeof *a->S);
     for (sinks = 1; sinks >= 0; --sinks) {
         const int64_t last = (a->first + a->rows - 1) / a->group;
         const int64_t end = lai_attend_keys(a, last, sinks).end;
