@@ -89,14 +89,15 @@ int thinned(int i) {
     return offset + i * thinning;
 }
 
-int random_below(int n) { return (int)((random_bits() >> 33) % (unsigned)n); }
+int random_below(int n) {
+    return (int)((random_bits() >> 33) % (unsigned)n);
+}
 
 /* In memory: ... | count | what malloc gave | canary | data | canary. */
 float *guarded_new(size_t count, int shift) {
     size_t bytes = count * sizeof(float), lead = 64 + CANARY_BYTES + 4 * (size_t)shift;
     unsigned char *base = malloc(lead + ALIGNMENT - 1 + bytes + TAIL_BYTES), *data;
-    if (base == NULL)
-        abort();
+    if (base == NULL) abort();
     data = base + lead + (ALIGNMENT - (uintptr_t)base % ALIGNMENT) % ALIGNMENT;
     memset(data - CANARY_BYTES, CANARY, CANARY_BYTES);
     memset(data, 0xff, bytes);
@@ -106,12 +107,20 @@ float *guarded_new(size_t count, int shift) {
     return (float *)(void *)data;
 }
 
+float *guarded_random(size_t count, int shift, float low, float high) {
+    float *data = guarded_new(count, shift);
+    size_t i;
+    for (i = 0; i < count; i++) {
+        data[i] = random_uniform(low, high);
+    }
+    return data;
+}
+
 int guarded_check(const float *data) {
     const unsigned char *bytes = (const unsigned char *)data;
     size_t i, count, touched = 0;
     memcpy(&count, bytes - CANARY_BYTES - sizeof(void *) - sizeof count, sizeof count);
-    for (i = 0; i < CANARY_BYTES; i++)
-        touched += bytes[(ptrdiff_t)i - CANARY_BYTES] != CANARY;
+    for (i = 0; i < CANARY_BYTES; i++) touched += bytes[(ptrdiff_t)i - CANARY_BYTES] != CANARY;
     for (i = count * sizeof(float); i < count * sizeof(float) + TAIL_BYTES; i++)
         touched += bytes[i] != CANARY;
     return CHECK(touched == 0, "%zu bytes outside a buffer of %zu floats were written", touched,
@@ -120,8 +129,7 @@ int guarded_check(const float *data) {
 
 void guarded_free(float *data) {
     void *base;
-    if (data == NULL)
-        return;
+    if (data == NULL) return;
     guarded_check(data);
     memcpy(&base, (unsigned char *)data - CANARY_BYTES - sizeof base, sizeof base);
     free(base);
@@ -133,8 +141,7 @@ static int run_test(const Test *test, uint64_t seed) {
     generator = (seed + 1) * 0x9e3779b97f4a7c15u | 1;
     checks = failures = 0;
     test->run();
-    if (checks == 0)
-        CHECK(0, "nothing was checked");
+    if (checks == 0) CHECK(0, "nothing was checked");
     printf("%s %-48s %7lu checks, %lu failed %6.2f s\n", failures ? "FAIL" : "ok  ", test->name,
            checks, failures, (double)(clock() - start) / CLOCKS_PER_SEC);
     fflush(stdout);
@@ -143,8 +150,7 @@ static int run_test(const Test *test, uint64_t seed) {
 
 static int is_chosen(const Test *test, char **filters, int count) {
     int i, chosen = count == 0;
-    for (i = 0; i < count; i++)
-        chosen |= strstr(test->name, filters[i]) != NULL;
+    for (i = 0; i < count; i++) chosen |= strstr(test->name, filters[i]) != NULL;
     return chosen;
 }
 
@@ -168,14 +174,12 @@ int main(int argc, char **argv) {
         }
     }
     for (test = first_test; test != NULL; test = test->next) {
-        if (!is_chosen(test, argv, filters))
-            continue;
+        if (!is_chosen(test, argv, filters)) continue;
         if (list)
             printf("%s\n", test->name);
         else
             counts[run_test(test, seed)]++;
     }
-    if (!list)
-        printf("%d passed, %d failed\n", counts[1], counts[0]);
+    if (!list) printf("%d passed, %d failed\n", counts[1], counts[0]);
     return counts[0] != 0 || (!list && counts[1] == 0);
 }

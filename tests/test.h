@@ -48,6 +48,7 @@ int thinned(int i);
 /* `count` floats between canaries, on a boundary of 64 bytes plus 4 * shift; they hold NaN at
    first. guarded_free checks the canaries (guarded_check does only that); data may be NULL. */
 float *guarded_new(size_t count, int shift);
+float *guarded_random(size_t count, int shift, float low, float high); /* filled */
 int guarded_check(const float *data);
 void guarded_free(float *data);
 

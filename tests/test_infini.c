@@ -24,15 +24,6 @@ typedef struct Infini {
     double *want, *want_end; /* as out; and [B][H] M [dk][dv], z [dk] */
 } Infini;
 
-static float *fill(size_t count, float low, float high) {
-    float *data = guarded_new(count, 1);
-    size_t i;
-    for (i = 0; i < count; i++) {
-        data[i] = random_uniform(low, high);
-    }
-    return data;
-}
-
 static size_t state_floats(const Infini *x) {
     return (size_t)(x->shape.H * (x->shape.dk * x->shape.dv + x->shape.dk));
 }
@@ -85,12 +76,12 @@ static int infini_new(Infini *x, const Shape *shape) {
     }
     rows = (size_t)(s->B * s->T);
     states = (size_t)s->B * state_floats(x);
-    x->q = fill(rows * (size_t)(s->Hq * s->dk), -1, 1);
-    x->k = fill(rows * (size_t)(s->Hk * s->dk), -1, 1);
-    x->v = fill(rows * (size_t)(s->H * s->dv), -1, 1);
-    x->beta = fill((size_t)(s->H * (s->wide_beta ? s->dv : 1)), -3, 3);
+    x->q = guarded_random(rows * (size_t)(s->Hq * s->dk), 1, -1, 1);
+    x->k = guarded_random(rows * (size_t)(s->Hk * s->dk), 1, -1, 1);
+    x->v = guarded_random(rows * (size_t)(s->H * s->dv), 1, -1, 1);
+    x->beta = guarded_random((size_t)(s->H * (s->wide_beta ? s->dv : 1)), 1, -3, 3);
     x->out = guarded_new(rows * (size_t)((s->Hq > s->H ? s->Hq : s->H) * s->dv), 2);
-    x->start = fill(states, -1, 1);
+    x->start = guarded_random(states, 1, -1, 1);
     x->end = guarded_new(states, 3);
     for (b = 0; b < s->B; b++) {
         for (h = 0; h < s->H; h++) {

@@ -22,15 +22,6 @@ static size_t scan_state(const Scan *scan) { /* floats of one sequence's state *
     return (size_t)scan->C * (scan->kind == LA_SCAN_RWKV4 ? 3 : 1);
 }
 
-static float *scan_fill(size_t count, float low, float high) {
-    float *data = guarded_new(count, 1);
-    size_t i;
-    for (i = 0; i < count; i++) {
-        data[i] = random_uniform(low, high);
-    }
-    return data;
-}
-
 /* Maxima of every size, denominators not always there, of course positive. */
 static void scan_fill_state(Scan *scan) {
     int64_t b, c, C = scan->C;
@@ -49,15 +40,15 @@ static void scan_new(Scan *scan) {
     size_t gates = scan->gates ? n : (size_t)scan->C;
     la_status status = la_scan_init(&scan->call, scan->kind, scan->B, scan->T, scan->C);
     CHECK(status == LA_OK, "%s", la_status_text(status));
-    scan->k = scan_fill(n, -scan->k_size, scan->k_size);
-    scan->v = scan_fill(n, -1, 1);
-    scan->log_decay = scan_fill(gates, scan->decay, 0);
+    scan->k = guarded_random(n, 1, -scan->k_size, scan->k_size);
+    scan->v = guarded_random(n, 1, -1, 1);
+    scan->log_decay = guarded_random(gates, 1, scan->decay, 0);
     for (i = 0; scan->gates && i < gates; i += 13) {
         scan->log_decay[i] = -INFINITY;
     }
-    scan->bonus = scan_fill((size_t)scan->C, -2, 2);
+    scan->bonus = guarded_random((size_t)scan->C, 1, -2, 2);
     scan->out = guarded_new(n, 3);
-    scan->start = scan_fill((size_t)scan->B * scan_state(scan), -1, 1);
+    scan->start = guarded_random((size_t)scan->B * scan_state(scan), 1, -1, 1);
     scan->end = guarded_new((size_t)scan->B * scan_state(scan), 2);
     scan->want = calloc(n + 1, sizeof(double));
     scan->want_end = calloc((size_t)scan->B * scan_state(scan), sizeof(double));

@@ -25,15 +25,6 @@ typedef struct Layer {
     double *want, *want_lse;
 } Layer;
 
-static float *fill(size_t count, float low, float high) {
-    float *data = guarded_new(count, 3);
-    size_t i;
-    for (i = 0; i < count; i++) {
-        data[i] = random_uniform(low, high);
-    }
-    return data;
-}
-
 static int is_dense(const Shape *s) {
     return s->kind == LA_DENSE || s->kind == LA_FACTORISED_DENSE;
 }
@@ -118,13 +109,13 @@ static void layer_new(Layer *x, const Shape *shape) {
     heads = (size_t)(s->per_head ? s->H : 1);
     rows = (size_t)(s->B * s->T * s->H);
     weight_sizes(s, size);
-    x->q = fill(rows * (size_t)s->dk, -1, 1);
-    x->k = fill((size_t)(s->B * s->S * s->Hkv * s->dk), -1, 1);
-    x->v = fill((size_t)(s->B * s->S * s->Hkv * s->dv), -1, 1);
-    x->w1 = fill(heads * (size_t)(size[0] * size[1]), -1, 1);
-    x->w2 = fill(heads * (size_t)(size[2] * size[3]), -1, 1);
-    x->b1 = fill(heads * (size_t)size[0], -1, 1);
-    x->b2 = fill(heads * (size_t)size[2], -1, 1);
+    x->q = guarded_random(rows * (size_t)s->dk, 3, -1, 1);
+    x->k = guarded_random((size_t)(s->B * s->S * s->Hkv * s->dk), 3, -1, 1);
+    x->v = guarded_random((size_t)(s->B * s->S * s->Hkv * s->dv), 3, -1, 1);
+    x->w1 = guarded_random(heads * (size_t)(size[0] * size[1]), 3, -1, 1);
+    x->w2 = guarded_random(heads * (size_t)(size[2] * size[3]), 3, -1, 1);
+    x->b1 = guarded_random(heads * (size_t)size[0], 3, -1, 1);
+    x->b2 = guarded_random(heads * (size_t)size[2], 3, -1, 1);
     x->out = guarded_new(rows * (size_t)s->dv, 1);
     x->lse = guarded_new(rows, 1);
     x->want = calloc(rows * (size_t)s->dv + 1, sizeof(double));
