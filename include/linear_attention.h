@@ -2138,6 +2138,7 @@ typedef struct lai_scan {
 #define lai_exp_n             LAI_NAME(exp_n)
 #define lai_decay             LAI_NAME(decay)
 #define lai_flush             LAI_NAME(flush)
+#define lai_flush_all         LAI_NAME(flush_all)
 #define lai_read              LAI_NAME(read)
 #define lai_tile6             LAI_NAME(tile6)
 #define lai_tile_set          LAI_NAME(tile_set)
@@ -2236,6 +2237,10 @@ typedef struct lai_scan {
 #define lai_first_predictor   LAI_NAME(first_predictor)
 #define lai_no_decays         LAI_NAME(no_decays)
 #define lai_stage_pairs       LAI_NAME(stage_pairs)
+#define lai_pair_coefficients LAI_NAME(pair_coefficients)
+#define lai_pair_last         LAI_NAME(pair_last)
+#define lai_pair_silent       LAI_NAME(pair_silent)
+#define lai_may_keep          LAI_NAME(may_keep)
 #define lai_prepare_pair      LAI_NAME(prepare_pair)
 #define lai_pair_view         LAI_NAME(pair_view)
 #define lai_see_later         LAI_NAME(see_later)
@@ -2268,6 +2273,7 @@ typedef struct lai_scan {
 #define lai_decay_all         LAI_NAME(decay_all)
 #define lai_is_tiny           LAI_NAME(is_tiny)
 #define lai_is_silent         LAI_NAME(is_silent)
+#define lai_flush_rows        LAI_NAME(flush_rows)
 #define lai_token             LAI_NAME(token)
 #define lai_from              LAI_NAME(from)
 #define lai_token_row         LAI_NAME(token_row)
@@ -2996,6 +3002,12 @@ LAI_INLINE lai_v lai_flush(lai_v x, lai_v value) {
     return lai_add(lai_keep(normal, weak), lai_sub(x, lai_keep(x, weak)));
 }
 
+/* all denormal numbers of x become 0; n is a multiple of 16 */
+static void lai_flush_all(float *x, int64_t n) {
+    int64_t i;
+    for (i = 0; i < n; i += 16) lai_store(x + i, lai_flush(lai_load(x + i), lai_set(-1.0f)));
+}
+
 /* y = sum over i < n of c[i] M[i], rows of `cols` <= 16 columns, `stride` apart; four sums hide the
  * latency of the multiply-add */
 LAI_INLINE lai_v lai_read(const float *M, int64_t stride, int64_t cols, const float *c, int64_t n) {
@@ -3197,7 +3209,7 @@ LAI_INLINE lai_v lai_add_square(lai_v sum, lai_v x) {
     x = lai_max(lai_sub(lai_zero(), most), lai_min(most, x)); /* NaN stays */
     return lai_fma(x, x, sum);
 }
-/* so that it shows in the sum: is that one of squares that are all floats, or too small to count? */
+/* so that it shows in the sum: is that of squares that are floats, or too small to count? */
 #define LAI_IS_SQUARE(sum) ((double)(sum) > 1e-24 && (double)(sum) < 1e29)
 
 /* |x|^2, the lanes' sums added in double; all in double where squares are outside float's range */
@@ -3673,6 +3685,7 @@ static void lai_load_z(const lai_head *h, float *z) {
     int64_t i;
     for (i = 0; h->normalised && i < LAI_ROUND16(h->features); ++i)
         z[i] = from && i < h->features ? from[i] : 0.0f;
+    if (from && h->normalised) lai_flush_all(z, LAI_ROUND16(h->features));
 }
 
 static void lai_store_z(const lai_head *h, const float *z, const lai_stream *s) {
@@ -3687,6 +3700,7 @@ static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
     return panels + (column - h->first) * LAI_ROUND8(h->features);
 }
 
+/* Without denormal numbers: a pass over those takes an Intel core up to 80 times as long. */
 static void lai_load_panels(const lai_head *h, float *panels) {
     const int64_t end = h->first + h->columns, n = h->features;
     int64_t c, i, j;
@@ -3701,6 +3715,7 @@ static void lai_load_panels(const lai_head *h, float *panels) {
             else
                 for (j = 0; j < 16; ++j)
                     S[16 * i + j] = j < cols ? h->state_in[(c + j) * n + i] : 0.0f;
+        if (h->state_in) lai_flush_all(S, 16 * LAI_ROUND8(n));
     }
 }
 
@@ -3762,6 +3777,36 @@ static void lai_finish(const lai_head *h, int64_t t, int64_t count, int64_t colu
             }
 }
 
+/* are all of x below 1e-18? Usually the first 16 tell */
+static int lai_is_tiny(const float *x, int64_t n) {
+    int64_t i;
+    for (i = 0; i < n; i += 16) {
+        const lai_v v = lai_load_n(x + i, n - i);
+        if (lai_any_greater(lai_max(v, lai_sub(lai_zero(), v)), 1e-18f)) return 0;
+    }
+    return 1;
+}
+
+/* Does a token write next to nothing? Then what it leaves is cleared of denormal numbers: by the
+ * recurrent form at once, by the others where they rescale the state. That goes by the token alone:
+ * results of the recurrent form do not depend on where a call begins. */
+static int lai_is_silent(const lai_head *h, const float *k, const float *v) {
+    return lai_is_tiny(k, h->features) || lai_is_tiny(v, h->dim_v);
+}
+
+/* Clears x [features][width], 16 or 1, of denormal numbers, in the rows where the gates of tokens t
+ * and last are weak: strong ones end them without that, and 0 leaves all as it is. */
+static void lai_flush_rows(const lai_head *h, int64_t t, int64_t last, float *x, int64_t width) {
+    const float *a = h->log_decay.at + t * h->log_decay.step;
+    const float *b = h->log_decay.at + last * h->log_decay.step;
+    int64_t i, own = h->gates_wide;
+    for (i = 0; i < h->features; ++i, x += width) {
+        if (!(a[i * own] > LAI_WEAK && b[i * own] > LAI_WEAK && b[i * own] < 0.0f)) continue;
+        if (width == 16) lai_flush_all(x, 16);
+        if (width == 1 && fabsf(*x) < 1.17549435e-38f) *x = 0.0f;
+    }
+}
+
 /* ---- chunkwise, chunk 0: the pair pass ----------------------------------------------------------
  *
  * For tokens a, b with decays A, B and the state S0 before them
@@ -3785,6 +3830,7 @@ typedef struct lai_pair_info {
     float rho[2];
     float B, kk; /* b's decay; B (k_b . k_a) */
     int rescale; /* LAI_TWICE where one of the second factors is not 1 */
+    int silent;  /* it rescales, and writes next to nothing: what it leaves may be denormal */
 } lai_pair_info;
 
 /* for each query head: its dot products with the pair's own keys, and the factors of what it
@@ -4038,6 +4084,29 @@ static int lai_rows_leave(const lai_head *h, const lai_pairs *c, const float *a,
     return lai_any_greater(most, (float)(LAI_WINDOW * LAI_WINDOW));
 }
 
+/* the last token of pair p */
+static int64_t lai_pair_last(const lai_head *h, const lai_pairs *c, int64_t p) {
+    return LAI_MIN(c->tokens * (p + 1), h->keys) - 1;
+}
+
+static int lai_pair_silent(const lai_head *h, const lai_pairs *c, int64_t p) {
+    const int64_t last = lai_pair_last(h, c, p);
+    const lai_rows *k = &c->staged.k;
+    int64_t t;
+    for (t = c->tokens * p; t <= last; ++t)
+        if (!lai_is_silent(h, k->at + (t - c->tokens * c->first) * k->step,
+                           h->v.at + t * h->v.step))
+            return 0;
+    return 1;
+}
+
+/* Where gates are in the coefficients, a state that dies makes denormal numbers of all that is read
+ * from it: in silence some pairs rescale, so that it is cleared in time. */
+static int lai_may_keep(const lai_head *h, const lai_pairs *c, int64_t p, const float *a,
+                        const float *b) {
+    return !lai_rows_leave(h, c, a, b) && !(p % 8 == 0 && lai_pair_silent(h, c, p));
+}
+
 /* Decay per channel: G is a vector and goes into the coefficients, which are products and
  * quotients of features and decays; the numbers around the pass are 1. Leaves in `room` [4][rows]
  * the decays up to a and b, B k_a, and z after the pair. The decay up to b is a product of two
@@ -4051,7 +4120,7 @@ static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const
     const lai_v norm_a = lai_set(x->norm[0]), norm_b = lai_set(x->norm[1]);
     float *K = c->K + slot * 2 * c->rows, *R = c->R + slot * 2 * c->rows,
           *rho = c->rho + slot * c->rows;
-    const int keep = !lai_rows_leave(h, c, a, b);
+    const int keep = lai_may_keep(h, c, p, a, b);
     lai_v kk = zero;
     int64_t i;
     c->info[LAI_STAGE(p)].rescale = keep ? LAI_KEEP : LAI_ROWS;
@@ -4139,7 +4208,7 @@ LAI_NOINLINE void lai_pair_dplr(const lai_head *h, lai_pairs *c, const lai_mappe
     const float *k = y->k.at + at * y->k.step, *b = h->b.at + t * h->b.step;
     const float *a = t + 1 < h->keys ? h->a.at + (t + 1) * h->a.step : c->zeros;
     const float *q = y->q.at + at * y->q.step, *gates = lai_gate_row(h, t, c->gates);
-    const int keep = !lai_rows_leave(h, c, gates, NULL);
+    const int keep = lai_may_keep(h, c, t, gates, NULL);
     const lai_v one = lai_set(1.0f), never = lai_set(LAI_NEVER), zero = lai_zero();
     float *K = c->K + slot * 2 * c->rows, *Q = c->Q + slot * c->queries * 2 * c->rows;
     float *rho = c->rho + slot * c->rows;
@@ -4181,7 +4250,7 @@ static void lai_first_predictor(const lai_head *h, float *R) {
 static void lai_no_decays(lai_pairs *c) {
     int64_t p;
     for (p = 0; p < 2 * LAI_RING; ++p) {
-        static const lai_pair_info none = {{1, 1}, {1, 1}, {1, 1}, 1, {1, 1}, 1, 0, LAI_KEEP};
+        static const lai_pair_info none = {{1, 1}, {1, 1}, {1, 1}, 1, {1, 1}, 1, 0, LAI_KEEP, 0};
         c->info[p] = none;
     }
 }
@@ -4199,7 +4268,7 @@ static void lai_stage_pairs(const lai_head *h, lai_pairs *c, int64_t first, int6
 }
 
 /* and coefficients for one at a time, between two pairs' passes, whose limit is multiply-adds. */
-static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
+static void lai_pair_coefficients(const lai_head *h, lai_pairs *c, int64_t p) {
     const lai_mapped *y = &c->staged;
     const int64_t i = 2 * (p - c->first);
     const int both = i + 1 < y->count;
@@ -4222,6 +4291,14 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
         lai_pair_wide(h, c, y, p, i, &x, c->zeros + c->rows);
     else
         lai_narrows[c->light][h->normalised](h, c, y, p, i, &x);
+}
+
+static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
+    lai_pair_info *info = c->info + LAI_STAGE(p);
+    lai_pair_coefficients(h, c, p);
+    info->silent = info->rescale != LAI_KEEP && lai_pair_silent(h, c, p);
+    if (info->silent && h->normalised)
+        lai_flush_rows(h, c->tokens * p, lai_pair_last(h, c, p), c->z, 1);
 }
 
 /* A pair as the panels see it: its slot, and its tokens' rows from the block's first column on.
@@ -4420,13 +4497,16 @@ static const lai_pair_pass lai_pair_passes[3][4] = {
  * one hides the other's latency. The last panels leave a pair's slot to the one a ring later. */
 static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
     const int64_t width = 16 * LAI_MAX(2, 256 / c->panel_rows);
-    int64_t column, p;
+    int64_t column, p, i;
     for (column = 0; column < h->columns; column += width)
         for (p = first; p < end; ++p) {
             const int64_t stop = LAI_MIN(column + width, h->columns);
             lai_pair_view x;
             lai_view_pair(h, c, p, &x);
             lai_pair_passes[h->layer->write][x.info->rescale](h, c, &x, column, stop);
+            for (i = column; x.info->silent && i < stop; i += 16)
+                lai_flush_rows(h, c->tokens * p, lai_pair_last(h, c, p),
+                               c->panels + i * c->panel_rows, 16);
             if (c->queries > 0)
                 lai_finish(h, c->tokens * p, LAI_MIN(c->tokens, h->keys - c->tokens * p), column,
                            stop);
@@ -4649,22 +4729,6 @@ static void lai_decay_all(float *x, const lai_gate_rows *g, int64_t rows) {
     for (i = 0; i < rows; i += 16) lai_store(x + i, lai_decay_rows(lai_load(x + i), g, i));
 }
 
-/* are all of x below 1e-18? Usually the first 16 tell */
-static int lai_is_tiny(const float *x, int64_t n) {
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const lai_v v = lai_load_n(x + i, n - i);
-        if (lai_any_greater(lai_max(v, lai_sub(lai_zero(), v)), 1e-18f)) return 0;
-    }
-    return 1;
-}
-
-/* Does a token write next to nothing? Then what it leaves is cleared of denormal numbers. That goes
- * by the token alone: results do not depend on where a call begins. */
-static int lai_is_silent(const lai_head *h, const float *k, const float *v) {
-    return lai_is_tiny(k, h->features) || lai_is_tiny(v, h->dim_v);
-}
-
 /* ---- recurrent ----------------------------------------------------------------------------------
  *
  * The definition as it stands: S = alpha S, u = beta (v - S^T k), S += k u^T, o = scale S^T q, on
@@ -4866,11 +4930,12 @@ static void lai_sweep_block(const lai_head *h, float *S, int64_t first, int64_t 
         }
 }
 
-/* what few tokens need before their pass */
+/* What few tokens need before their pass: cleared before anything reads, decayed in time. */
 LAI_INLINE void lai_sweep(const lai_head *h, const lai_token *x, float *S, int64_t first,
-                          int64_t columns) {
-    if (x->gate.times == 2) lai_sweep_block(h, S, first, columns, &x->gate, 0);
-    if (x->silent) lai_sweep_block(h, S, first, columns, &x->gate, 1);
+                          int64_t columns, int reading) {
+    if (x->silent && reading) lai_sweep_block(h, S, first, columns, &x->gate, 1);
+    if (x->gate.times == 2 && x->early != reading)
+        lai_sweep_block(h, S, first, columns, &x->gate, 0);
 }
 
 /* what query head m gets: of what it read, y, and, where that came first, of the token's own u */
@@ -4933,7 +4998,7 @@ static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
     float *S = state + first;
     int64_t c;
     x->ahead = h->keys > LAI_FEW ? 0 : 8 * stride;
-    if (!x->early) lai_sweep(h, x, state, first, columns);
+    lai_sweep(h, x, state, first, columns, 1);
     if (x->predictor) {
         lai_read_columns(S, stride, n, columns, x->predictor, x->ahead, x->e);
         x->ahead = 0;
@@ -4944,7 +5009,7 @@ static void lai_token_kv(const lai_head *h, lai_token *x, float *state) {
         lai_store(x->u + c, lai_written(h, v, r, beta, first + c, columns - c));
     }
     if (h->before) lai_query_columns(h, x, S, x->apart ? 0 : 1);
-    if (x->early) lai_sweep(h, x, state, first, columns);
+    lai_sweep(h, x, state, first, columns, 0);
     if (LAI_APART && LAI_HAS_CHANNELS && h->dplr) lai_write_columns(h, x, S);
     for (c = 0; c < columns; c += 16) lai_store(x->y + c, lai_zero());
     lai_columns_passes[x->gate.mode](x, S, stride, n, columns);
@@ -4982,14 +5047,14 @@ static void lai_token_rows_block(const lai_head *h, const lai_token *x, float *s
     lai_v r = lai_zero();
     lai_store(e, r);
     lai_store(y, r);
-    if (!x->early) lai_sweep(h, x, state, row, rows);
+    lai_sweep(h, x, state, row, rows, 1);
     if (x->predictor) {
         lai_read_rows(x, S, x->predictor, n, rows, e);
         r = lai_load_fours(e);
     }
     lai_store(u, lai_written(h, lai_value(h, x->t, row, rows), r, beta, row, rows));
     if (h->before) lai_query_rows(h, x, S, row, rows, x->apart ? 0 : 1, u);
-    if (x->early) lai_sweep(h, x, state, row, rows);
+    lai_sweep(h, x, state, row, rows, 0);
     if (LAI_APART && LAI_HAS_CHANNELS && h->dplr) {
         lai_token first = *x, second = *x;
         first.k = x->b;
@@ -5197,7 +5262,8 @@ typedef struct lai_chunk {
     int64_t count, streams;     /* tokens so far; what reads S0: what predicts, the queries */
     int64_t writes, predicts;   /* of a token: 1, or 2 of DPLR; streams that predict: 0 or 1 */
     int gated, empty;           /* empty: S0 is 0 */
-    int silent, weak;           /* the last token wrote next to nothing; the first gate's, > -0.7 */
+    int64_t last;               /* token of the chunk, */
+    int silent;                 /* and whether it wrote next to nothing */
 } lai_chunk;
 
 /* up to six tokens: their features, gates as lai_store_gate has them, and decays of S0 */
@@ -5249,16 +5315,10 @@ static void lai_decay_chunk(const lai_head *h, lai_chunk *c, const lai_gate_rows
 
 /* the gate of a chunk's first token, which is part of S0 */
 static void lai_open_chunk(const lai_head *h, lai_chunk *c, int64_t t, double shift) {
-    const float *at = h->log_decay.at + t * h->log_decay.step;
     lai_gate_rows g;
     int64_t i;
     lai_gates(h, t, shift, c->gates, &g);
     lai_decay_chunk(h, c, &g);
-    c->weak = 1;
-    for (i = 0; i == 0 || (h->gates_wide && i < h->features); ++i) {
-        const double gate = (double)at[i] + shift;
-        c->weak = c->weak && gate > (double)LAI_WEAK && gate < 0.0;
-    }
     for (i = 0; c->empty && i < h->features; ++i) /* a NaN gate makes something of nothing */
         c->empty = c->panels[16 * i] == 0.0f;
     memset(c->sum, 0, (size_t)c->rows * sizeof *c->sum);
@@ -5321,19 +5381,9 @@ LAI_NOINLINE void lai_close_chunk(const lai_head *h, lai_chunk *c) {
         for (i = 0; i < c->rows; i += 16)
             lai_store(c->z + i, lai_fma1(narrow ? c->decay[s] : 1.0f,
                                          lai_load(c->kappa + s * c->rows + i), lai_load(c->z + i)));
-    if (c->silent && (c->count > 1 || c->weak)) {
-        for (column = h->first; column < h->first + h->columns; column += 16) {
-            float *S = lai_panel(h, c->panels, column);
-            for (i = 0; i < h->features; ++i)
-                lai_store(S + 16 * i,
-                          lai_flush(lai_load(S + 16 * i),
-                                    lai_set(c->count > 1 ? g.value[i * g.all] : -1.0f)));
-        }
-        for (i = 0; h->normalised && i < c->rows; i += 16)
-            lai_store(c->z + i,
-                      lai_flush(lai_load(c->z + i),
-                                c->count > 1 ? lai_load(g.value + i * g.all) : lai_set(-1.0f)));
-    }
+    for (column = 0; c->silent && column < h->columns; column += 16)
+        lai_flush_rows(h, c->last, c->last, lai_panel(h, c->panels, h->first + column), 16);
+    if (c->silent && h->normalised) lai_flush_rows(h, c->last, c->last, c->z, 1);
     c->count = 0;
     c->empty = 0;
 }
@@ -5613,7 +5663,6 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->streams = c->predicts + h->queries;
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate || h->decay_wide;
     c->empty = !h->state_in && !h->erases; /* what erases may be NaN */
-    c->weak = 0;
     c->count = 0;
     c->log_gamma = 0.0;
     c->panels = at, at += columns * LAI_ROUND8(h->features);
@@ -5662,8 +5711,9 @@ LAI_NOINLINE void lai_run_chunks(const lai_head *h) {
                 lai_tile_panel(h, &c, &x, column);
             lai_finish(h, t, x.rows, 0, h->columns);
             c.count += x.rows;
+            c.last = t + x.rows - 1;
             c.silent = lai_is_silent(h, c.kappa + (c.count * c.writes - 1) * c.rows,
-                                     h->v.at + (t + x.rows - 1) * h->v.step);
+                                     h->v.at + c.last * h->v.step);
         }
         if (x.rows == count) continue;
         if (lai_has_maximum(h->layer)) /* the rest will be mapped again */
@@ -6216,6 +6266,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_exp_n
 #undef lai_decay
 #undef lai_flush
+#undef lai_flush_all
 #undef lai_read
 #undef lai_tile6
 #undef lai_tile_set
@@ -6314,6 +6365,10 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_first_predictor
 #undef lai_no_decays
 #undef lai_stage_pairs
+#undef lai_pair_coefficients
+#undef lai_pair_last
+#undef lai_pair_silent
+#undef lai_may_keep
 #undef lai_prepare_pair
 #undef lai_pair_view
 #undef lai_see_later
@@ -6346,6 +6401,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_decay_all
 #undef lai_is_tiny
 #undef lai_is_silent
+#undef lai_flush_rows
 #undef lai_token
 #undef lai_from
 #undef lai_token_row

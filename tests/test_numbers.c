@@ -923,8 +923,7 @@ static const struct LongKind {
     {"rff", {.variant = LA_RFF, .features = 20, .normalised = -1}}, /* its z is next to constant */
     {"rwkv6, slow", {.variant = LA_RWKV6, .gate = GATE_SLOW, .gate_channel = 1}},
     {"rwkv7", {.variant = LA_RWKV7, .gate = GATE_MILD, .gate_channel = 1}},
-    {"gdn2, slow",
-     {.variant = LA_GDN2, .gate = GATE_SLOW, .gate_channel = 1, .beta = BETA_TOKEN}},
+    {"gdn2, slow", {.variant = LA_GDN2, .gate = GATE_SLOW, .gate_channel = 1, .beta = BETA_TOKEN}},
 };
 
 /* |got - want| / |want| over the last tokens, and of the final state. */
@@ -1073,11 +1072,11 @@ static const int is_timed = 0;
 
 /* The least time from each state, measured by turns in the same memory; more turns where the second
    one seems to be too slow. */
-static double slowdown(Problem *problem, const Way *way, float *const states[2]) {
+static double slowdown(Problem *problem, const Way *way, float *const states[2], double limit) {
     la_call call = filled_call(problem, way, 0);
     double least[2] = {1e9, 1e9}, ratio = 9;
     int i, turn;
-    for (turn = 0; turn < 5 || (turn < 60 && ratio > 2 && is_timed); turn++) {
+    for (turn = 0; turn < (is_timed ? 5 : 1) || (turn < 60 && ratio > limit && is_timed); turn++) {
         for (i = 0; i < 2; i++) {
             double time = time_of(problem, &call, states[i]);
             least[i] = time < least[i] ? time : least[i];
@@ -1088,18 +1087,18 @@ static double slowdown(Problem *problem, const Way *way, float *const states[2])
     return ratio;
 }
 
-/* What a state decays to when rounding no longer lets it decay: numbers without a leading bit. */
-static void new_states(const Problem *problem, float *states[2]) {
+/* The second one has numbers without a leading bit, or soon will. */
+static void new_states(const Problem *problem, float size, float *states[2]) {
     size_t i, count = problem->state_floats;
     states[0] = guarded_new(count, 0);
     states[1] = guarded_new(count, 0);
     memcpy(states[0], problem->state_start, count * sizeof *states[0]);
     for (i = 0; i < count; i++) {
-        states[1][i] = random_uniform(-1e-41f, 1e-41f);
+        states[1][i] = random_uniform(-size, size);
     }
 }
 
-static double worst_slowdown(const Spec *spec) {
+static double worst_slowdown(const Spec *spec, float size, double limit) {
     Problem *problem = problem_new(spec);
     float *states[2];
     double worst = 0;
@@ -1107,11 +1106,11 @@ static double worst_slowdown(const Spec *spec) {
     int w;
     problem->note = "dying";
     silence(problem, 0, 1);
-    new_states(problem, states);
+    new_states(problem, size, states);
     for (w = 0; way_number(w, &way); w++) {
-        double ratio = slowdown(problem, &way, states);
+        double ratio = slowdown(problem, &way, states, limit);
         worst = ratio > worst ? ratio : worst;
-        CHECK(ratio <= 2 || !is_timed, "%.2f times as long: %s", ratio, problem_text(problem));
+        CHECK(ratio <= limit || !is_timed, "%.2f times as long: %s", ratio, problem_text(problem));
     }
     guarded_free(states[0]);
     guarded_free(states[1]);
@@ -1119,21 +1118,33 @@ static double worst_slowdown(const Spec *spec) {
     return worst;
 }
 
-TEST(numbers_dying_states_are_not_slow) {
-    static const int chosen[] = {0, 2, 4, 5, 7, 22, 24, 26};
+static void check_dying(const int *chosen, int count, int64_t tokens, float gate, float size,
+                        double limit) {
     double worst = 0;
     int i;
-    for (i = 0; i < 2 * COUNT(chosen); i++) {
-        Spec spec = kind_spec(chosen[i / 2], 128);
+    for (i = 0; i < 2 * count; i++) {
+        Spec spec = kind_spec(chosen[i / 2], tokens);
         double ratio;
         spec.dk = spec.dv = 64;
         spec.Hq = 1;
         spec.layout = i % 2;
-        spec.gate_value = -1e-3f;
-        ratio = worst_slowdown(&spec);
+        spec.gate_value = gate;
+        ratio = worst_slowdown(&spec, size, limit);
         worst = ratio > worst ? ratio : worst;
     }
     printf("     a dying state takes up to %.2f times as long\n", worst);
+}
+
+/* What rounding no longer lets decay. */
+TEST(numbers_dying_states_are_not_slow) {
+    static const int chosen[] = {0, 2, 4, 5, 7, 22, 24, 26};
+    check_dying(chosen, COUNT(chosen), 128, -1e-3f, 1e-41f, 2);
+}
+
+/* Here it dies on the way: while it does, its products lack a leading bit; but not for long. */
+TEST(numbers_states_that_die_in_a_call_are_not_slow) {
+    static const int chosen[] = {0, 2, 5, 7};
+    check_dying(chosen, COUNT(chosen), 1500, -0.05f, 1e-33f, 5);
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -1245,8 +1256,7 @@ static int fault_reaches(const Problem *problem, const Fault *fault, int64_t t, 
     case IN_STATE: return head && i == fault->i;
     case IN_Z:
     case IN_MAXIMUM: return head;
-    case IN_GATE:
-        return head && (later && (problem->layer.read == LA_READ_AFTER || t > fault->t));
+    case IN_GATE: return head && (later && (problem->layer.read == LA_READ_AFTER || t > fault->t));
     case IN_W: return head || problem->layer.projection_head_stride == 0;
     default: return head && later;
     }
