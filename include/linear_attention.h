@@ -5754,9 +5754,10 @@ static void lai_attend_sigmoid(const lai_attend *a, int64_t p) {
 static void lai_attend_pack(const lai_attend *a, const float *v, int64_t n, int64_t c) {
     const int64_t dv = a->layer->dim_v, next = LAI_MIN(16, dv - c - 1);
     int64_t j;
-    for (j = 0; j < n; ++j, v += a->v.step) {
-        LAI_PREFETCH(v + c + next);
-        lai_store(a->V + 16 * j, lai_load_n(v + c, dv - c));
+    for (j = 0; j < n; ++j) {
+        const float *row = v + j * a->v.step;
+        LAI_PREFETCH(row + c + next);
+        lai_store(a->V + 16 * j, lai_load_n(row + c, dv - c));
     }
 }
 
@@ -5816,8 +5817,9 @@ static void lai_attend_reads(const lai_attend *a, const float *v, int64_t n) {
             for (i = begin; i < end; ++i) weights[i - begin] = a->S[16 * i + r];
             for (c = 0; c < dv && begin < end; c += 16) {
                 float *O = a->O + c * LAI_BLOCK_ROWS + 16 * r;
-                const lai_v sum =
-                    lai_read(v + begin * step + c, step, dv - c, weights, end - begin);
+                /* a single row may have any stride */
+                const lai_v sum = lai_read(v + begin * step + c, end - begin > 1 ? step : 0, dv - c,
+                                           weights, end - begin);
                 lai_store(O, lai_add(lai_load(O), sum));
             }
         }
@@ -5862,11 +5864,13 @@ static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
         lai_attend_values(a, v, n);
 }
 
-/* g of out and 1 - g of y, for n columns */
+/* g of out and 1 - g of y, for n columns; 1 - g keeps nothing of y where g is almost 1, and the
+ * memory may be empty */
 LAI_INLINE lai_v lai_attend_mix(const lai_attend *a, const float *beta, const float *out, lai_v y,
                                 int64_t n) {
-    const lai_v g = lai_logistic16(a->beta_wide ? lai_load_n(beta, n) : lai_set(beta[0]));
-    return lai_fma(g, lai_load_n(out, n), lai_mul(lai_sub(lai_set(1.0f), g), y));
+    const lai_v x = a->beta_wide ? lai_load_n(beta, n) : lai_set(beta[0]);
+    const lai_v rest = lai_mul(lai_logistic16(lai_sub(lai_zero(), x)), y);
+    return lai_fma(lai_logistic16(x), lai_load_n(out, n), rest);
 }
 
 static void lai_attend_finish(const lai_attend *a) {
@@ -7382,17 +7386,17 @@ static void lai_infini_segment(lai_infini *x, int64_t n, int write) {
 /* one head of one sequence; with no tokens the state is handed through */
 static void lai_infini_head(lai_infini *x, const la_infini *layer) {
     lai_head *h = &x->memory;
-    int64_t left = h->tokens, n;
-    do {
-        n = LAI_MIN(left, layer->segment);
-        lai_infini_segment(x, n, layer->write);
-        h->q.at += n * h->q.step;
-        h->k.at += n * h->k.step;
-        h->v.at += n * h->v.step;
-        h->beta.at += n * h->beta.step;
-        if (h->out) h->out += n * h->out_step;
-        left -= n;
-    } while (left > 0);
+    const int64_t segment = layer->segment;
+    int64_t left = h->tokens;
+    for (; left > segment; left -= segment) { /* behind the last row there is no address */
+        lai_infini_segment(x, segment, layer->write);
+        h->q.at += segment * h->q.step;
+        h->k.at += segment * h->k.step;
+        h->v.at += segment * h->v.step;
+        h->beta.at += segment * h->beta.step;
+        h->out += segment * h->out_step;
+    }
+    lai_infini_segment(x, left, layer->write);
 }
 
 LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call) {
@@ -7706,6 +7710,7 @@ static void lai_synthesizer_head(const la_synthesizer *x, const la_attention_cal
     float *room = lai_aligned(call->workspace);
     la_attention layer = x->attention;
     la_attention_call plain = *call;
+    float *out, *lse;
     lai_attend a;
     int64_t t, n;
     layer.scale = 1.0f;
@@ -7715,13 +7720,15 @@ static void lai_synthesizer_head(const la_synthesizer *x, const la_attention_cal
     lai_point_attend(&a, &layer, &plain, b, head);
     a.keys = call->keys - (call->tokens - tokens); /* padding is missing from both */
     a.position = a.keys - tokens;
+    out = a.out;
+    lse = a.lse;
     for (t = 0; t < tokens; t += n) {
         const lai_rows rows = lai_rows_at(&call->q, lai_has_input(x->kind), b, t, head, NULL);
         n = LAI_MIN(tokens - t, LAI_BLOCK_ROWS);
+        a.out = out + t * a.out_step;
+        if (lse) a.lse = lse + t * a.lse_step;
         lai_synthesize(x, head, rows, n, &a, room);
         lai_run_rows(&a, 0, n);
-        a.out += n * a.out_step;
-        if (a.lse) a.lse += n * a.lse_step;
         a.position += n;
     }
 }
