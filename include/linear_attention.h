@@ -368,10 +368,11 @@
  * grow with tokens or keys.
  *
  * Bits do not depend on threads, nor outputs on later keys; a NaN reaches only what sees it.
- * |o - o64| <= (2e-6 + 4e-7 m) sum of |w_j v_j|, m being the largest |scale| sum of |q_i k_ji|;
- * measured are 1.5e-7 |o64| for normal q and k. Weights below e^-87 of the largest one (LA_SIGMOID:
- * of 1) count as 0. 2 (dk + dv) flops and an exponential for each key that a query head sees. The
- * unit of work is (sequence, head of keys, 192 rows), heads that share keys being rows.
+ * |o - o64| <= (2e-6 + 4e-7 m) sum of |w_j v_j|, m being the largest |scale| sum of |q_i k_ji| +
+ * |logits_j|; lse is right to 2e-6 + 4e-7 m + 1e-7 |lse|. Measured are 1.5e-7 |o64| for normal q
+ * and k. Weights below e^-87 of the largest one (LA_SIGMOID: of 1) count as 0. 2 (dk + dv) flops
+ * and an exponential for each key that a query head sees. The unit of work is (sequence, head of
+ * keys, 192 rows), heads that share keys being rows.
  *
  * INFINI-ATTENTION (la_infini_forward, LA_EXTRAS): softmax attention within segments of N
  * tokens, and a memory of what came before them. Per head and segment, with f = elu + 1, and M
@@ -387,9 +388,11 @@
  * which is mixed in all the same. The z to begin with is the caller's (state_in; absent = 0), the
  * paper leaves it open: some begin with 1 / dk. Every call begins a segment and may end within
  * one, which then counts as whole: calls of whole segments are bit for bit one call. All else is
- * as for the layer `memory`; log_decay, skip and out_gate are refused. LA_WRITE_DELTA has a
- * workspace that grows with the segment. 4 dk dv flops per token and head (delta: 6 dk dv), and the
- * attention's. arXiv 2404.07143.
+ * as for the layer `memory`, whose scale, eps and l2_mode act on the memory alone: it is asked for
+ * scale M^T f / (scale z . f + eps), of normalised q and k. log_decay, skip and out_gate are
+ * refused. What it says is right to (4e-6 + 1e-6 sqrt(T)) times the same of absolute values, the
+ * softmax as above. LA_WRITE_DELTA has a workspace that grows with the segment. 4 dk dv flops per
+ * token and head (delta: 6 dk dv), and the attention's. arXiv 2404.07143.
  *
  * LINFORMER (la_linformer_forward, LA_EXTRAS): attention to k rows that are made of all keys,
  *
@@ -397,8 +400,10 @@
  *
  * E and F are [n][k], the transposes of the paper's, the same for all heads or each key head's by
  * head_stride; F absent is E. Fewer keys than n use the first rows; more are LA_E_SIZE. Each row of
- * K' has a part of every key: there is no causal form (LA_E_DIRECTION) and no recurrence. 2 k (dk +
- * dv) flops per key and as many per query. arXiv 2006.04768.
+ * K' has a part of every key: there is no causal form (LA_E_DIRECTION) and no recurrence, and the
+ * call has neither logits nor positions. Errors are at most twice those above, with |E|^T |K| and
+ * |F|^T |V| as keys and values. 2 k (dk + dv) flops per key and as many per query. arXiv
+ * 2006.04768.
  *
  * SYNTHESIZER (la_synthesizer_forward, LA_EXTRAS): o_t = softmax(A_t) v, with logits A [T][S]
  * that no key takes part in; x [B][T][H][dx] is the call's q.
@@ -409,11 +414,14 @@
  *     LA_RANDOM             A = R                               w1 [L][L]
  *     LA_FACTORISED_RANDOM  A = R1 R2^T                         w1, w2 [L][rank1]
  *
- * Weights are the same for all heads (la_matrix) or each one's by head_stride. (How the two
- * dense factors become L numbers the paper leaves open: here both are repeated.) T <= S <= L, and
- * the tokens are the last ones of the keys. attention.bidirectional = 0 masks what comes later; a
- * recurrence there is none, the values of all tokens so far are needed. attention.scale is not
- * used. arXiv 2005.00743.
+ * Weights are the same for all heads (la_matrix) or each one's by head_stride; b1 is a row of
+ * rank1, b2 one of L or of rank2. (How the two dense factors become L numbers the paper leaves
+ * open: here both are repeated.) T <= S <= L, and the tokens are the last ones of the keys: with
+ * lengths there are S - T + length of these, whatever the direction. attention.bidirectional = 0
+ * masks what comes later; a recurrence there is none, the values of all tokens so far are needed.
+ * attention.kind, window and sinks may be any, too; its scale is not used, kv_heads are q_heads,
+ * and the call has no logits, positions or key_lengths. Errors are at most twice those above, m
+ * being the largest sum that a logit is made of, in absolute terms. arXiv 2005.00743.
  *
  * RWKV-4 and HGRN (la_scan_forward, LA_EXTRAS) are recurrences of single channels:
  *
