@@ -26,7 +26,8 @@ CXX_EXAMPLES = $(if $(shell command -v $(CXX)),$(CXX_SOURCES:examples/%.cpp=$(BU
 CXX_SOURCES = $(wildcard examples/*.cpp)
 BENCH = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard bench/*.c))
 TESTS = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))
-FUZZ = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/fuzz/*.c) tests/oracle.c tests/main.c)
+FUZZ = $(patsubst %.c,$(BUILD)/obj/%.o,tests/fuzz/input.c tests/oracle.c tests/main.c)
+FUZZERS = $(BUILD)/fuzz $(BUILD)/fuzz_extras
 PROGRAMS = $(EXAMPLES) $(if $(BENCH),$(BUILD)/bench)
 LINTED = $(wildcard tests/*.c tests/fuzz/*.c examples/*.c bench/*.c)
 SCRIPTS = $(wildcard .ci/run tests/*.sh tests/*/*.sh)
@@ -198,12 +199,12 @@ check-budget: ## Seconds to compile the implementation, its size, its stack
 check-compile: ## Builds of all sorts, warnings as errors: compilers, standards, levels, options
 	@MAKE='$(MAKE)' sh tests/compile/run.sh '$(WARNINGS)'
 
-# A finding is left in build/fuzz; `build/fuzz/fuzz FILE` repeats it. Without the entropic schedule
-# and the hooks of memcmp it is three times as fast.
+# A finding is left in build/fuzz; `build/fuzz/fuzz FILE` (or fuzz_extras) repeats it.
+# Without the entropic schedule and the hooks of memcmp it is three times as fast.
 check-fuzz: ## Any bytes as layers, calls and data, for FUZZ_TIME seconds: clang and libFuzzer
 	@case '$(FUZZ_TIME)' in '' | *[!0-9]* | 0) echo 'FUZZ_TIME is not seconds'; exit 2 ;; esac
 	$(call need,clang)
-	mkdir -p build/fuzz/corpus
+	mkdir -p build/fuzz/corpus build/fuzz/corpus_extras
 	echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' |
 		clang -fsanitize=fuzzer -x c -o build/fuzz/probe - 2>build/fuzz/probe.log || {
 			echo "$@: skipped, this clang has no libFuzzer"
@@ -211,12 +212,19 @@ check-fuzz: ## Any bytes as layers, calls and data, for FUZZ_TIME seconds: clang
 			exit
 		}
 	$(MAKE) CC=clang BUILD=build/fuzz LDFLAGS=-fsanitize=fuzzer,address,undefined \
-		EXTRA='-g1 -O1 $(FUZZ_SANITIZERS)' build/fuzz/fuzz
-	build/fuzz/fuzz -max_total_time=$(FUZZ_TIME) -max_len=512 -len_control=0 -timeout=60 \
-		-entropic=0 -use_cmp=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ \
-		$(FUZZ_OPTIONS) build/fuzz/corpus tests/fuzz/corpus >build/fuzz/log 2>&1 ||
-		{ cat build/fuzz/log; exit 1; }
-	grep -E '^(Done|stat::)|DONE' build/fuzz/log
+		EXTRA='-g1 -O1 $(FUZZ_SANITIZERS)' build/fuzz/fuzz build/fuzz/fuzz_extras
+	fuzz() { # target, seconds, corpora; the first one grows
+		target=build/fuzz/$$1
+		seconds=$$2
+		shift 2
+		$$target -max_total_time=$$seconds -max_len=512 -len_control=0 -timeout=60 -entropic=0 \
+			-use_cmp=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ $(FUZZ_OPTIONS) \
+			"$$@" >$$target.log 2>&1 || { cat $$target.log; exit 1; }
+		grep -E '^(Done|stat::)|DONE' $$target.log
+	}
+	half=$$(( ($(FUZZ_TIME) + 1) / 2 ))
+	fuzz fuzz $$half build/fuzz/corpus tests/fuzz/corpus
+	fuzz fuzz_extras $$half build/fuzz/corpus_extras tests/fuzz/corpus_extras
 
 check-arm: ## All tests on aarch64, in an eighth of all ways: a cross compiler and qemu
 	@$(call need,aarch64-linux-gnu-gcc qemu-aarch64)
@@ -376,9 +384,11 @@ $(BUILD)/obj/bench/baselines.o: TUNE += -O3
 $(BUILD)/obj/bench/machine.o: TUNE += -DBENCH_FLAGS='"$(strip $(CPPFLAGS) $(CFLAGS) $(EXTRA))"'
 $(BUILD)/tests: $(TESTS)
 # libFuzzer brings its own main; that of the tests comes along with their harness.
-$(BUILD)/fuzz: $(FUZZ)
-$(BUILD)/fuzz: TUNE += -Dmain=main_of_tests -Wno-missing-prototypes
-$(PROGRAMS) $(BUILD)/tests $(BUILD)/fuzz:
+$(FUZZERS): $(FUZZ)
+$(BUILD)/fuzz: $(patsubst %,$(BUILD)/obj/tests/fuzz/%.o,fuzz case)
+$(BUILD)/fuzz_extras: $(patsubst %,$(BUILD)/obj/tests/fuzz/%.o,extras extra extra_oracle)
+$(FUZZERS): TUNE += -Dmain=main_of_tests -Wno-missing-prototypes
+$(PROGRAMS) $(BUILD)/tests $(FUZZERS):
 	@echo 'LINK $@'
 	$(LINK) -o $@ $^ $(LDLIBS)
 

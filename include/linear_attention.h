@@ -368,10 +368,11 @@
  * grow with tokens or keys.
  *
  * Bits do not depend on threads, nor outputs on later keys; a NaN reaches only what sees it.
- * |o - o64| <= (2e-6 + 4e-7 m) sum of |w_j v_j|, m being the largest |scale| sum of |q_i k_ji|;
- * measured are 1.5e-7 |o64| for normal q and k. Weights below e^-87 of the largest one (LA_SIGMOID:
- * of 1) count as 0. 2 (dk + dv) flops and an exponential for each key that a query head sees. The
- * unit of work is (sequence, head of keys, 192 rows), heads that share keys being rows.
+ * |o - o64| <= (2e-6 + 4e-7 m) sum of |w_j v_j|, m being the largest |scale| sum of |q_i k_ji| +
+ * |logits_j|; lse is right to 2e-6 + 4e-7 m + 1e-7 |lse|. Measured are 1.5e-7 |o64| for normal q
+ * and k. Weights below e^-87 of the largest one (LA_SIGMOID: of 1) count as 0. 2 (dk + dv) flops
+ * and an exponential for each key that a query head sees. The unit of work is (sequence, head of
+ * keys, 192 rows), heads that share keys being rows.
  *
  * INFINI-ATTENTION (la_infini_forward, LA_EXTRAS): softmax attention within segments of N
  * tokens, and a memory of what came before them. Per head and segment, with f = elu + 1, and M
@@ -387,9 +388,11 @@
  * which is mixed in all the same. The z to begin with is the caller's (state_in; absent = 0), the
  * paper leaves it open: some begin with 1 / dk. Every call begins a segment and may end within
  * one, which then counts as whole: calls of whole segments are bit for bit one call. All else is
- * as for the layer `memory`; log_decay, skip and out_gate are refused. LA_WRITE_DELTA has a
- * workspace that grows with the segment. 4 dk dv flops per token and head (delta: 6 dk dv), and the
- * attention's. arXiv 2404.07143.
+ * as for the layer `memory`, whose scale, eps and l2_mode act on the memory alone: it is asked for
+ * scale M^T f / (scale z . f + eps), of normalised q and k. log_decay, skip and out_gate are
+ * refused. What it says is right to (4e-6 + 1e-6 sqrt(T)) times the same of absolute values, the
+ * softmax as above. LA_WRITE_DELTA has a workspace that grows with the segment. 4 dk dv flops per
+ * token and head (delta: 6 dk dv), and the attention's. arXiv 2404.07143.
  *
  * LINFORMER (la_linformer_forward, LA_EXTRAS): attention to k rows that are made of all keys,
  *
@@ -397,8 +400,10 @@
  *
  * E and F are [n][k], the transposes of the paper's, the same for all heads or each key head's by
  * head_stride; F absent is E. Fewer keys than n use the first rows; more are LA_E_SIZE. Each row of
- * K' has a part of every key: there is no causal form (LA_E_DIRECTION) and no recurrence. 2 k (dk +
- * dv) flops per key and as many per query. arXiv 2006.04768.
+ * K' has a part of every key: there is no causal form (LA_E_DIRECTION) and no recurrence, and the
+ * call has neither logits nor positions. Errors are at most twice those above, with |E|^T |K| and
+ * |F|^T |V| as keys and values. 2 k (dk + dv) flops per key and as many per query. arXiv
+ * 2006.04768.
  *
  * SYNTHESIZER (la_synthesizer_forward, LA_EXTRAS): o_t = softmax(A_t) v, with logits A [T][S]
  * that no key takes part in; x [B][T][H][dx] is the call's q.
@@ -409,11 +414,14 @@
  *     LA_RANDOM             A = R                               w1 [L][L]
  *     LA_FACTORISED_RANDOM  A = R1 R2^T                         w1, w2 [L][rank1]
  *
- * Weights are the same for all heads (la_matrix) or each one's by head_stride. (How the two
- * dense factors become L numbers the paper leaves open: here both are repeated.) T <= S <= L, and
- * the tokens are the last ones of the keys. attention.bidirectional = 0 masks what comes later; a
- * recurrence there is none, the values of all tokens so far are needed. attention.scale is not
- * used. arXiv 2005.00743.
+ * Weights are the same for all heads (la_matrix) or each one's by head_stride; b1 is a row of
+ * rank1, b2 one of L or of rank2. (How the two dense factors become L numbers the paper leaves
+ * open: here both are repeated.) T <= S <= L, and the tokens are the last ones of the keys: with
+ * lengths there are S - T + length of these, whatever the direction. attention.bidirectional = 0
+ * masks what comes later; a recurrence there is none, the values of all tokens so far are needed.
+ * attention.kind, window and sinks may be any, too; its scale is not used, kv_heads are q_heads,
+ * and the call has no logits, positions or key_lengths. Errors are at most twice those above, m
+ * being the largest sum that a logit is made of, in absolute terms. arXiv 2005.00743.
  *
  * RWKV-4 and HGRN (la_scan_forward, LA_EXTRAS) are recurrences of single channels:
  *
@@ -5900,9 +5908,10 @@ static void lai_attend_sigmoid(const lai_attend *a, int64_t p) {
 static void lai_attend_pack(const lai_attend *a, const float *v, int64_t n, int64_t c) {
     const int64_t dv = a->layer->dim_v, next = LAI_MIN(16, dv - c - 1);
     int64_t j;
-    for (j = 0; j < n; ++j, v += a->v.step) {
-        LAI_PREFETCH(v + c + next);
-        lai_store(a->V + 16 * j, lai_load_n(v + c, dv - c));
+    for (j = 0; j < n; ++j) {
+        const float *row = v + j * a->v.step;
+        LAI_PREFETCH(row + c + next);
+        lai_store(a->V + 16 * j, lai_load_n(row + c, dv - c));
     }
 }
 
@@ -5962,8 +5971,9 @@ static void lai_attend_reads(const lai_attend *a, const float *v, int64_t n) {
             for (i = begin; i < end; ++i) weights[i - begin] = a->S[16 * i + r];
             for (c = 0; c < dv && begin < end; c += 16) {
                 float *O = a->O + c * LAI_BLOCK_ROWS + 16 * r;
-                const lai_v sum =
-                    lai_read(v + begin * step + c, step, dv - c, weights, end - begin);
+                /* a single row may have any stride */
+                const lai_v sum = lai_read(v + begin * step + c, end - begin > 1 ? step : 0, dv - c,
+                                           weights, end - begin);
                 lai_store(O, lai_add(lai_load(O), sum));
             }
         }
@@ -6008,11 +6018,13 @@ static void lai_attend_block(lai_attend *a, int64_t key, int64_t n, int sinks) {
         lai_attend_values(a, v, n);
 }
 
-/* g of out and 1 - g of y, for n columns */
+/* g of out and 1 - g of y, for n columns; 1 - g keeps nothing of y where g is almost 1, and the
+ * memory may be empty */
 LAI_INLINE lai_v lai_attend_mix(const lai_attend *a, const float *beta, const float *out, lai_v y,
                                 int64_t n) {
-    const lai_v g = lai_logistic16(a->beta_wide ? lai_load_n(beta, n) : lai_set(beta[0]));
-    return lai_fma(g, lai_load_n(out, n), lai_mul(lai_sub(lai_set(1.0f), g), y));
+    const lai_v x = a->beta_wide ? lai_load_n(beta, n) : lai_set(beta[0]);
+    const lai_v rest = lai_mul(lai_logistic16(lai_sub(lai_zero(), x)), y);
+    return lai_fma(lai_logistic16(x), lai_load_n(out, n), rest);
 }
 
 static void lai_attend_finish(const lai_attend *a) {
@@ -7544,17 +7556,17 @@ static void lai_infini_segment(lai_infini *x, int64_t n, int write) {
 /* one head of one sequence; with no tokens the state is handed through */
 static void lai_infini_head(lai_infini *x, const la_infini *layer) {
     lai_head *h = &x->memory;
-    int64_t left = h->tokens, n;
-    do {
-        n = LAI_MIN(left, layer->segment);
-        lai_infini_segment(x, n, layer->write);
-        h->q.at += n * h->q.step;
-        h->k.at += n * h->k.step;
-        h->v.at += n * h->v.step;
-        h->beta.at += n * h->beta.step;
-        if (h->out) h->out += n * h->out_step;
-        left -= n;
-    } while (left > 0);
+    const int64_t segment = layer->segment;
+    int64_t left = h->tokens;
+    for (; left > segment; left -= segment) { /* behind the last row there is no address */
+        lai_infini_segment(x, segment, layer->write);
+        h->q.at += segment * h->q.step;
+        h->k.at += segment * h->k.step;
+        h->v.at += segment * h->v.step;
+        h->beta.at += segment * h->beta.step;
+        h->out += segment * h->out_step;
+    }
+    lai_infini_segment(x, left, layer->write);
 }
 
 LA_DEF la_status la_infini_forward(const la_infini *infini, const la_call *call) {
@@ -7868,6 +7880,7 @@ static void lai_synthesizer_head(const la_synthesizer *x, const la_attention_cal
     float *room = lai_aligned(call->workspace);
     la_attention layer = x->attention;
     la_attention_call plain = *call;
+    float *out, *lse;
     lai_attend a;
     int64_t t, n;
     layer.scale = 1.0f;
@@ -7877,13 +7890,15 @@ static void lai_synthesizer_head(const la_synthesizer *x, const la_attention_cal
     lai_point_attend(&a, &layer, &plain, b, head);
     a.keys = call->keys - (call->tokens - tokens); /* padding is missing from both */
     a.position = a.keys - tokens;
+    out = a.out;
+    lse = a.lse;
     for (t = 0; t < tokens; t += n) {
         const lai_rows rows = lai_rows_at(&call->q, lai_has_input(x->kind), b, t, head, NULL);
         n = LAI_MIN(tokens - t, LAI_BLOCK_ROWS);
+        a.out = out + t * a.out_step;
+        if (lse) a.lse = lse + t * a.lse_step;
         lai_synthesize(x, head, rows, n, &a, room);
         lai_run_rows(&a, 0, n);
-        a.out += n * a.out_step;
-        if (a.lse) a.lse += n * a.lse_step;
         a.position += n;
     }
 }

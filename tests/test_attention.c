@@ -792,6 +792,66 @@ TEST(attention_strides) {
     attention_free(a);
 }
 
+/* One key and one query, whose distances from the next ones are never looked at. (Sanitizers see
+   whether an address is made of them.) */
+TEST(attention_strides_of_single_rows) {
+    static const float x[4] = {1, 2, 3, 4};
+    static const int64_t heads[] = {1, 3, 40}; /* few rows and many */
+    static float out[40 * 4], none[4];
+    static double workspace[1 << 16];
+    int w, isa, n, kind;
+    for (w = 0; isa_number(w, &isa); w++) {
+        for (n = 0; n < 6; n++) {
+            la_attention layer;
+            la_attention_call call;
+            kind = n % 2 ? LA_SIGMOID : LA_SOFTMAX;
+            la_attention_init(&layer, kind, heads[n / 2], 4, 4);
+            layer.kv_heads = 1;
+            la_attention_call_init(&call, &layer, 1, 1);
+            call.isa = isa;
+            call.q = call.k = call.v = la_bthd(x, 1, 1, 4);
+            call.logits = la_bthd(none, 1, 1, 1);
+            call.q.head_stride = call.logits.head_stride = 0;
+            call.q.token_stride = call.k.token_stride = call.v.token_stride = INT64_MAX;
+            call.logits.token_stride = call.k.head_stride = call.v.batch_stride = INT64_MIN;
+            call.out = la_bthd_out(out, 1, heads[n / 2], 4);
+            call.out.token_stride = INT64_MAX;
+            call.workspace = workspace;
+            call.workspace_size = sizeof workspace;
+            memset(out, 0, sizeof out);
+            CHECK(la_attention_forward(&layer, &call) == LA_OK, "%d heads", (int)heads[n / 2]);
+            CHECK(fabsf(out[4 * heads[n / 2] - 1] - 4) < 1e-5f, "%g", (double)out[3]);
+        }
+    }
+}
+
+/* Queries, keys and values may be one tensor, and the workspace depends on the widths alone. */
+TEST(attention_of_one_tensor) {
+    Shape shape = {.B = 2, .T = 40, .Hq = 3, .Hkv = 3, .dk = 9, .dv = 9, .lse = 1};
+    Attention *a = attention_new(&shape);
+    size_t count = 2 * 40 * 3 * 9, bytes = la_attention_workspace_size(&a->layer, &a->call);
+    float *apart = malloc(count * sizeof *apart);
+    la_attention_call call = a->call;
+    int w, isa;
+    memcpy(a->q, a->v, count * sizeof *a->q);
+    memcpy(a->k, a->v, count * sizeof *a->k);
+    for (w = 0; isa_number(w, &isa); w++) {
+        run(a, isa, 1);
+        memcpy(apart, a->out, count * sizeof *apart);
+        a->call.q = a->call.k = a->call.v;
+        run(a, isa, 2);
+        check_same("one tensor", a->out, apart, count);
+        a->call = call;
+    }
+    call.batch = 77;
+    call.tokens = 1 << 20;
+    call.keys = (int64_t)1 << 30;
+    call.thread_count = 9;
+    CHECK(la_attention_workspace_size(&a->layer, &call) == bytes, "it grew with the call");
+    free(apart);
+    attention_free(a);
+}
+
 /* Whatever the workspace held: nothing is computed with it, so that no flag is raised. */
 static void check_quiet(Attention *a, int isa, uint32_t bits) {
     la_attention_call call = a->call;

@@ -37,7 +37,8 @@ static const struct Golden {
     {"simple_gla_02", LA_GLA}, {"simple_gla_03", LA_GLA}, {"simple_gla_04", LA_GLA},
     {"simple_gla_05", LA_GLA}, {"simple_gla_06", LA_GLA}, {"gla_01", LA_GLA}, {"gla_02", LA_GLA},
     {"gla_03", LA_GLA}, {"gla_04", LA_GLA}, {"gla_05", LA_GLA}, {"gla_06", LA_GLA},
-    {"gla_07", LA_GLA}, {"linear_plain_01", LA_FWP}, {"linear_plain_02", LA_FWP},
+    {"gla_07", LA_GLA}, {"hgrn2_01", LA_GLA}, {"hgrn2_02", LA_GLA}, {"hgrn2_03", LA_GLA},
+    {"linear_plain_01", LA_FWP}, {"linear_plain_02", LA_FWP},
     {"linear_plain_03", LA_FWP}, {"linear_plain_04", LA_FWP}, {"linear_plain_05", LA_FWP},
     {"linear_plain_06", LA_FWP}, {"kda_01", LA_KDA}, {"kda_02", LA_KDA}, {"kda_03", LA_KDA},
     {"kda_04", LA_KDA}, {"kda_05", LA_KDA}, {"kda_06", LA_KDA}, {"kda_07", LA_KDA},
@@ -301,13 +302,37 @@ static void read_key_lengths(Problem *problem) {
     }
 }
 
+/* HGRN2: k = 1 - alpha, which keeps what is left of a weak gate only as -expm1 of its logarithm. */
+static void read_forgotten(const Problem *problem) {
+    int64_t b, t, h, i;
+    read_tensor(problem, "gk", &problem->k, problem->spec.Hk, problem->spec.keys);
+    for (b = 0; b < problem->spec.B; b++) {
+        for (t = 0; t < problem->spec.keys; t++) {
+            for (h = 0; h < problem->spec.Hk; h++) {
+                float *k = out_row(&problem->k, b, t, h);
+                for (i = 0; i < problem->spec.dk; i++) {
+                    k[i] = (float)-expm1((double)k[i]);
+                }
+            }
+        }
+    }
+}
+
+static int is_hgrn2(const char *name) {
+    return case_says(name, "variant", "hgrn2");
+}
+
 static void fill_problem(Problem *problem) {
     const Spec *spec = &problem->spec;
     int64_t b;
     int mamba = spec->variant == LA_MAMBA2;
     int rwkv = spec->variant == LA_RWKV6 || spec->variant == LA_RWKV7;
     read_tensor(problem, mamba ? "C" : rwkv ? "r" : "q", &problem->q, spec->Hq, spec->T);
-    read_tensor(problem, mamba ? "Bm" : "k", &problem->k, spec->Hk, spec->keys);
+    if (is_hgrn2(problem->note)) {
+        read_forgotten(problem);
+    } else {
+        read_tensor(problem, mamba ? "Bm" : "k", &problem->k, spec->Hk, spec->keys);
+    }
     read_tensor(problem, mamba ? "x" : "v", &problem->v, spec->H, spec->keys);
     if (spec->beta != BETA_NONE && !mamba) {
         read_tensor(problem, "beta", &problem->beta, spec->H, spec->keys);
@@ -418,11 +443,12 @@ static Spec read_spec(const struct Golden *golden) {
 
 enum { OUTPUT, STATE, NORMALISER };
 
-/* Gammas, raw gates, dt A, kk lr, the scales of FAVOR+ and Taylor features, and FAVOR+'s feature
-   eps are rounded to float32 on the way. */
+/* Gammas, raw gates, dt A, kk lr, keys of HGRN2, the scales of FAVOR+ and Taylor features, and
+   FAVOR+'s feature eps are rounded to float32 on the way. */
 static int is_narrow(const char *name) {
     return has(name, "gamma") || has(name, "a") || has(name, "g_raw") || has(name, "dt") ||
-           has(name, "w_raw") || strncmp(name, "favor", 5) == 0 || strncmp(name, "based", 5) == 0;
+           has(name, "w_raw") || is_hgrn2(name) || strncmp(name, "favor", 5) == 0 ||
+           strncmp(name, "based", 5) == 0;
 }
 
 /* |factor oracle - peer|_2 <= tolerance |peer|_2. Unless the peer computed in float32, its values
@@ -488,6 +514,122 @@ TEST(golden_cases) {
         run_case(&cases[i], LA_KV);
         run_case(&cases[i], LA_VK);
     }
+}
+
+/* ---------------------------------------------------------------- the layer around RetNet
+
+   torchscale rotates queries and keys and normalises what the layer puts out. */
+
+static double torchscale_angle(const Spec *spec, int64_t t, int64_t i) {
+    return (double)t * pow(10000, -(double)i / ((double)spec->dk / 2 - 1));
+}
+
+/* Channels 2 i and 2 i + 1 of a token turn together. */
+static void rotate(const Problem *problem, const la_out *view) {
+    const Spec *spec = &problem->spec;
+    int64_t b, t, h, i;
+    for (b = 0; b < spec->B; b++) {
+        for (t = 0; t < spec->T; t++) {
+            for (h = 0; h < spec->H; h++) {
+                float *x = out_row(view, b, t, h);
+                for (i = 0; i < spec->dk / 2; i++, x += 2) {
+                    double c = cos(torchscale_angle(spec, t, i));
+                    double s = sin(torchscale_angle(spec, t, i));
+                    double turned = (double)x[0] * c - (double)x[1] * s;
+                    x[1] = (float)((double)x[1] * c + (double)x[0] * s);
+                    x[0] = (float)turned;
+                }
+            }
+        }
+    }
+}
+
+/* A row o_t of head h over the root of its gates' sum, then by its root mean square. */
+static void torchscale_norm(const Spec *spec, const float *row, int64_t t, int64_t h, double *y) {
+    double gates = 0, square = 0, gamma = 1 - pow(2, -5 - (double)h);
+    int64_t j;
+    for (j = 0; j <= t; j++) {
+        gates += pow(gamma, (double)j);
+    }
+    for (j = 0; j < spec->dv; j++) {
+        y[j] = (double)row[j] / sqrt(gates);
+        square += y[j] * y[j];
+    }
+    for (j = 0; j < spec->dv; j++) {
+        y[j] /= sqrt(square / (double)spec->dv + 1e-6);
+    }
+}
+
+/* |have - peer|_2 / |peer|_2 of a call's outputs */
+static double torchscale_error(const Problem *problem, const npy_array *peer, const float *out) {
+    const Spec *spec = &problem->spec;
+    double error = 0, size = 0, y[32] = {0};
+    int64_t row, j;
+    for (row = 0; row < spec->B * spec->T * spec->H; row++) {
+        int64_t t = row / spec->H % spec->T, h = row % spec->H;
+        torchscale_norm(spec, out + row * spec->dv, t, h, y);
+        for (j = 0; j < spec->dv; j++) {
+            double want = npy_double(peer, (size_t)(row * spec->dv + j));
+            error += (y[j] - want) * (y[j] - want);
+            size += want * want;
+        }
+    }
+    return sqrt(error / size);
+}
+
+/* The peer's parallel form has other factors before the norm, which then differ by its eps. */
+static void torchscale_compare(const Problem *problem, const char *array, double tolerance) {
+    const char *name = problem->note;
+    size_t count;
+    float *out = problem_copy_out(problem, &count);
+    npy_array peer;
+    if (CHECK(read_array(name, "output", array, &peer), "%s: no %s", name, array) &&
+        CHECK(peer.count == count && problem->spec.dv <= 32, "%s: %zu", name, peer.count)) {
+        double error = torchscale_error(problem, &peer, out);
+        CHECK(error <= tolerance, "%s: %s is off by %g", problem_text(problem), array, error);
+    }
+    npy_free(&peer);
+    free(out);
+}
+
+static void torchscale_run(const char *name) {
+    Spec spec = {.variant = LA_RETNET, .gate = GATE_HEAD, .states = STATES_NONE};
+    float gates[8] = {0};
+    Problem *problem;
+    int64_t h;
+    Way way;
+    int i;
+    spec.B = (int64_t)case_number(name, "B", 0);
+    spec.T = (int64_t)case_number(name, "T", 0);
+    spec.H = (int64_t)case_number(name, "H", 0);
+    spec.dk = (int64_t)case_number(name, "dk", 0);
+    spec.dv = (int64_t)case_number(name, "dv", 0);
+    spec.scale = (float)(1 / sqrt((double)spec.dk));
+    problem = problem_blank(&spec);
+    if (problem == NULL || !CHECK(la_retnet_log_decay(gates, spec.H) == LA_OK, "%s", name)) {
+        return;
+    }
+    problem->note = name;
+    read_tensor(problem, "q", &problem->q, spec.H, spec.T);
+    read_tensor(problem, "k", &problem->k, spec.H, spec.T);
+    read_tensor(problem, "v", &problem->v, spec.H, spec.T);
+    rotate(problem, &problem->q);
+    rotate(problem, &problem->k);
+    for (h = 0; h < spec.H; h++) {
+        out_row(&problem->log_decay, 0, 0, h)[0] = gates[h];
+    }
+    for (i = 0; way_number(i, &way); i++) {
+        if (problem_run(problem, &way)) {
+            torchscale_compare(problem, "o_recurrent", 1e-6);
+            torchscale_compare(problem, "o_parallel", 2e-5);
+        }
+    }
+    problem_free(problem);
+}
+
+TEST(golden_torchscale) {
+    torchscale_run("retention_torchscale_01");
+    torchscale_run("retention_torchscale_02");
 }
 
 /* ---------------------------------------------------------------- the joint form of Hedgehog

@@ -10,7 +10,9 @@
 
 typedef struct Shape { /* 0 stands for the usual value: B = 1, Hq = Hk = H */
     int64_t B, T, H, Hq, Hk, dk, dv, segment;
-    int write, bidirectional, wide_beta, layout, no_state, ragged;
+    int write, bidirectional, wide_beta, layout, no_state, ragged, tiled;
+    float scale, eps; /* of the memory: 1, 0 */
+    int l2;
 } Shape;
 
 enum { MOST_BATCH = 4 };
@@ -68,6 +70,10 @@ static int infini_new(Infini *x, const Shape *shape) {
     x->layer.memory.q_heads = s->Hq;
     x->layer.memory.k_heads = s->Hk;
     x->layer.memory.state_layout = s->layout;
+    x->layer.memory.head_map = s->tiled;
+    x->layer.memory.scale = s->scale = s->scale != 0 ? s->scale : 1;
+    x->layer.memory.eps = s->eps;
+    x->layer.memory.l2_mode = s->l2 ? LA_L2_SUM : LA_L2_OFF;
     x->layer.write = s->write;
     x->layer.bidirectional = s->bidirectional;
     if (!CHECK(status == LA_OK, "%s", la_status_text(status)) ||
@@ -113,22 +119,38 @@ static void infini_free(Infini *x) {
 
 enum { MOST = 160 }; /* channels and tokens of a segment */
 
-static double elu1(float x) {
-    return x > 0 ? (double)x + 1 : exp((double)x);
+static double elu1(double x) {
+    return x > 0 ? x + 1 : exp(x);
 }
 
-/* sigma(row) M / (sigma(row) z), 0 for 0 / 0 */
+/* Number i of f(row): the memory's q and k may be normalised. */
+static double feature(const Infini *x, const float *row, int64_t i) {
+    double square = 1e-6;
+    int64_t j;
+    for (j = 0; j < x->shape.dk; j++) {
+        square += (double)row[j] * (double)row[j];
+    }
+    return elu1((double)row[i] / (x->shape.l2 ? sqrt(square) : 1));
+}
+
+/* Which of `heads` heads state h reads. */
+static int64_t mapped(const Infini *x, int64_t h, int64_t heads) {
+    return x->shape.tiled ? h % heads : h * heads / x->shape.H;
+}
+
+/* scale sigma(row) M / (scale sigma(row) z + eps), 0 for 0 / 0 */
 static void retrieve(const Infini *x, const double *M, const double *z, const float *row,
                      double *to) {
     double denominator = 0;
     int64_t i, j;
     for (i = 0; i < x->shape.dk; i++) {
-        denominator += elu1(row[i]) * z[i];
+        denominator += feature(x, row, i) * z[i];
     }
+    denominator += (double)x->shape.eps / (double)x->shape.scale;
     for (j = 0; j < x->shape.dv; j++) {
         to[j] = 0;
         for (i = 0; i < x->shape.dk && denominator != 0; i++) {
-            to[j] += elu1(row[i]) * M[i * x->shape.dv + j] / denominator;
+            to[j] += feature(x, row, i) * M[i * x->shape.dv + j] / denominator;
         }
     }
 }
@@ -136,7 +158,7 @@ static void retrieve(const Infini *x, const double *M, const double *z, const fl
 /* softmax attention of query t over the tokens first .. end - 1 */
 static void attend(const Infini *x, int64_t b, int64_t t, int64_t first, int64_t end, int64_t q,
                    int64_t h, double *to) {
-    int64_t s, i, j, hk = h * x->shape.Hk / x->shape.H;
+    int64_t s, i, j, hk = mapped(x, h, x->shape.Hk);
     double logits[MOST] = {0}, most = -HUGE_VAL, sum = 0;
     end = x->shape.bidirectional ? end : t + 1;
     for (s = first; s < end; s++) {
@@ -168,7 +190,7 @@ static void want_segment(Infini *x, int64_t b, int64_t h, int64_t first, int64_t
     for (t = first; t < end; t++) {
         for (o = 0; o < heads; o++) {
             double *want = x->want + ((b * s->T + t) * heads + o) * s->dv;
-            int64_t q = s->Hq > s->H ? o : o * s->Hq / s->H;
+            int64_t q = s->Hq > s->H ? o : mapped(x, o, s->Hq);
             if (o * s->H / heads != h) {
                 continue;
             }
@@ -187,7 +209,7 @@ static void want_segment(Infini *x, int64_t b, int64_t h, int64_t first, int64_t
 static void want_memory(const Infini *x, int64_t b, int64_t h, int64_t first, int64_t end,
                         double *M, double *z) {
     const Shape *s = &x->shape;
-    int64_t t, i, j, hk = h * s->Hk / s->H;
+    int64_t t, i, j, hk = mapped(x, h, s->Hk);
     double *old = malloc((size_t)(s->dk * s->dv) * sizeof *old), *old_z = malloc((size_t)s->dk * 8);
     double predicted[MOST] = {0};
     memcpy(old, M, (size_t)(s->dk * s->dv) * sizeof *old);
@@ -199,9 +221,9 @@ static void want_memory(const Infini *x, int64_t b, int64_t h, int64_t first, in
         }
         for (i = 0; i < s->dk; i++) {
             for (j = 0; j < s->dv; j++) {
-                M[i * s->dv + j] += elu1(k[i]) * ((double)v[j] - predicted[j]);
+                M[i * s->dv + j] += feature(x, k, i) * ((double)v[j] - predicted[j]);
             }
-            z[i] += elu1(k[i]);
+            z[i] += feature(x, k, i);
         }
     }
     free(old);
@@ -323,6 +345,17 @@ static const Shape shapes[] = {
      .write = LA_WRITE_DELTA},
     {.T = 60, .H = 2, .dk = 40, .dv = 48, .segment = 100, .layout = LA_VK, .bidirectional = 1},
     {.B = 2, .T = 0, .H = 2, .dk = 8, .dv = 5, .segment = 4},
+    {.T = 30, .H = 6, .Hq = 2, .Hk = 3, .dk = 5, .dv = 7, .segment = 7, .tiled = 1},
+    {.T = 40, .H = 2, .dk = 6, .dv = 9, .segment = 8, .scale = 0.4f, .eps = 3, .no_state = 1},
+    {.T = 40, .H = 2, .dk = 6, .dv = 9, .segment = 8, .l2 = 1, .write = LA_WRITE_DELTA},
+    {.T = 40,
+     .H = 2,
+     .dk = 6,
+     .dv = 9,
+     .segment = 8,
+     .scale = 0.4f,
+     .eps = 3,
+     .write = LA_WRITE_DELTA},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -619,6 +652,27 @@ TEST(infini_oracle_is_right) {
               x.want[n], npy_double(&o, n));
     }
     npy_free(&o);
+    infini_free(&x);
+}
+
+/* 1 - g of the softmax is what there is while the memory is empty, however little that is. */
+TEST(infini_small_shares_are_kept) {
+    static const float betas[] = {0, 9, 25, 60, -60};
+    Shape s = {.T = 1, .H = 1, .dk = 2, .dv = 20, .segment = 4, .no_state = 1};
+    Infini x;
+    int i, j, n, isa;
+    infini_new(&x, &s);
+    for (n = 0; isa_number(n, &isa); n++) {
+        for (j = 0; j < 5; j++) {
+            x.beta[0] = betas[j];
+            infini_run(&x, isa, 1);
+            for (i = 0; i < 20; i++) {
+                double want = (double)x.v[i] / (1 + exp((double)betas[j]));
+                CHECK(fabs((double)x.out[i] - want) <= 1e-6 * fabs(want), "beta %g: %g, want %g",
+                      (double)betas[j], (double)x.out[i], want);
+            }
+        }
+    }
     infini_free(&x);
 }
 

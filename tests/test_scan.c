@@ -400,6 +400,22 @@ TEST(scan_golden_hgrn) {
     }
 }
 
+/* HGRN has neither keys nor a bonus: whatever stands there is not looked at. */
+TEST(scan_hgrn_ignores_keys) {
+    Scan scan = {.kind = LA_SCAN_HGRN, .B = 2, .T = 5, .C = 7, .k_size = 1, .decay = -1};
+    float out[2 * 5 * 7];
+    scan_new(&scan);
+    scan_run(&scan);
+    memcpy(out, scan.out, sizeof out);
+    scan.call.k.data = scan.out; /* which would be an overlap */
+    scan.call.k.width = 3;
+    scan.call.k.token_stride = INT64_MAX;
+    scan.call.bonus = scan.out;
+    scan_run(&scan);
+    check_same("with keys", scan.out, out, 2 * 5 * 7);
+    scan_free(&scan);
+}
+
 #define REFUSED(STATUS, FIELD, ...)                                                                \
     do {                                                                                           \
         la_scan call = scan.call;                                                                  \

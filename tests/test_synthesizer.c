@@ -720,6 +720,43 @@ TEST(synthesizer_worked_example) {
     }
 }
 
+/* Random logits are logits that are given: with them the attention of the layer does the same, in
+   either direction, with windows and as sigmoid attention. Its scale is not used. */
+TEST(synthesizer_random_is_attention_with_logits) {
+    enum { B = 2, T = 9, S = 12, L = 15, H = 3, DV = 7 };
+    Shape shape = {.kind = LA_RANDOM, .B = B, .T = T, .S = S, .L = L, .H = H, .dk = 1, .dv = DV};
+    static double workspace[1 << 16], given[B * T * H * DV];
+    int n, i, j, isa;
+    Layer x;
+    layer_new(&x, &shape);
+    for (n = 0; isa_number(n, &isa); n++) {
+        for (i = 0; i < 8; i++) {
+            la_attention *layer = &x.synthesizer.attention;
+            la_attention_call call;
+            layer->kind = i % 2 ? LA_SIGMOID : LA_SOFTMAX;
+            layer->bias = i % 2 ? -1 : 0;
+            layer->bidirectional = i / 2 % 2;
+            layer->window = i / 4 ? 4 : 0;
+            layer->sinks = i / 4 ? 1 : 0;
+            call = x.call;
+            call.thread_count = 1;
+            call.logits = la_matrix(x.w1 + (S - T) * L, L);
+            call.logits.width = S;
+            call.workspace = workspace;
+            call.workspace_size = sizeof workspace;
+            CHECK(la_attention_forward(layer, &call) == LA_OK, "attention");
+            for (j = 0; j < B * T * H * DV; j++) {
+                given[j] = (double)x.out[j];
+            }
+            layer->scale = 3;
+            layer_run(&x, isa, 2);
+            layer->scale = 1;
+            check_close("logits", x.out, given, B * T * H * DV, 2e-6);
+        }
+    }
+    layer_free(&x);
+}
+
 /* ---------------------------------------------------------------- bad input */
 
 #define REFUSED(STATUS, FIELD, ...)                                                                \

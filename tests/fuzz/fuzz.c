@@ -10,12 +10,11 @@
    - What later tokens and other heads hold changes no bit.
    - Ordinary data: the oracle's answer, to promise 1, in every form and instruction set.
    - States survive as bytes and in the other layout; spoilt bytes are refused, or only numbers. */
-#include "input.h"
+#include "case.h"
 
 #include "../oracle.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,20 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static Case tried;
 
-void broken(const char *condition, const char *file, int line, const char *format, ...) {
-    va_list arguments;
-    fprintf(stderr, "%s:%d: %s: ", file, line, condition);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fprintf(stderr, "\n");
+void print_tried(void) {
     case_print(&tried);
-    abort();
-}
-
-/* The same number: all NaNs are alike. */
-static int same(float a, float b) {
-    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
 
 /* ---------------------------------------------------------------- what is said of a call */
@@ -210,14 +197,6 @@ static void run(const la_layer *layer, la_call call) {
     status = la_forward(layer, &call);
     MUST(status == LA_OK, "%s", la_status_text(status));
     free(call.workspace);
-}
-
-static void must_equal(const float *got, const float *want, size_t n, const char *what) {
-    size_t i;
-    for (i = 0; i < n; i++) {
-        MUST(same(got[i], want[i]), "%s [%zu of %zu]: %.9g, want %.9g", what, i, n, (double)got[i],
-             (double)want[i]);
-    }
 }
 
 /* What the whole call has left of this sequence. */
