@@ -221,9 +221,10 @@ case_options() {
     lightning_* | gla_* | kda_*) echo "--variant ${1%_*}" ;;
     *) echo '--variant deltanet' ;;
     esac
-    for input in q k v beta lengths; do
+    for input in q k v beta; do
         [ ! -f "$f/$input.npy" ] || echo "--$input $f/$input.npy"
     done
+    [ ! -f "$f/lengths.npy" ] || echo "--key-lengths $f/lengths.npy"
     [ ! -f "$f/S0.npy" ] || echo "--state-in $f/S0.npy"
     [ ! -f "$f/z0.npy" ] || echo "--norm-in $f/z0.npy"
     for input in g gk; do
@@ -889,7 +890,7 @@ test_lengths() {
             tensor "fewer_$x" "(1, 2, 2, $(($(numbers "$i/$x.npy" | wc -l) / 6)))"
     done
     # shellcheck disable=SC2086
-    launch "$attend" $elu --bidirectional --lengths "$i/two.npy"
+    launch "$attend" $elu --bidirectional --key-lengths "$i/two.npy"
     problem=$(said)
     launch "$attend" --variant elu --bidirectional --q "$i/q.npy" --k "$i/fewer_k.npy" \
         --v "$i/fewer_v.npy" --out "$work/out/fewer.npy"
