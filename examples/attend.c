@@ -58,7 +58,9 @@ enum { INFINI = 22, LINFORMER, SYNTHESIZER, RWKV4 = SYNTHESIZER + 4, HGRN, SOFTM
 #define AVERAGES (BIT(LA_ELU) | COSFORMER | BIT(LA_BASED) | BIT(LA_MAPPED) | PROJECTED)
 #define NORMALISED (AVERAGES | BIT(INFINI))
 #define ERASING (BIT(LA_DELTANET) | BIT(LA_GATED_DELTANET) | BIT(LA_KDA) | BIT(LA_GDN2))
+#define CHANNELS (LINEAR & ~(COSFORMER | PROJECTED | BIT(LA_BASED) | BIT(LA_DPFP))) /* features */
 #define DECAYING (LINEAR | SCANS)
+#define FADING (BIT(LA_RETNET) | BIT(LA_LIGHTNING) | SCANS) /* not without decay */
 #define BIASED (HEDGEHOG | BIT(LA_RFF))
 #define KEY_COUNTS (AVERAGES | ATTENTION | BIT(LINFORMER))
 #define LARGEST ((double)FLT_MAX)
@@ -91,16 +93,17 @@ typedef struct option {
 
 static const option options[O_COUNT] = {
     {"--variant", NAME, ALL, ALL, 0, 0, 0, "NAME", "one of those below"},
-    {"--q", INPUT, QUERIES, QUERIES, 0, 0, 0, "F", "queries [B,T,Hq,dk]; synthesizer: x [B,T,H,dx]"},
-    {"--k", INPUT, KEYS, KEYS, 0, 0, 0, "F", "keys [B,S,Hk,dk]; rwkv4: [B,T,C]"},
-    {"--v", INPUT, ALL, ALL, 0, 0, 0, "F", "values [B,S,H,dv]; rwkv4 and hgrn: [B,T,C]"},
-    {"--log-decay", INPUT, DECAYING, SCANS | BIT(LA_RETNET) | BIT(LA_LIGHTNING), 0, 0, 0, "F",
-     "ln of the decay: [H], [B,S,H] or [B,S,H,dk]; of scans [C] or [B,T,C]"},
+    {"--q", INPUT, QUERIES, QUERIES, 0, 0, 0, "F",
+     "queries [B,T,Hq,dk], synthesizer: x [B,T,H,dx]"},
+    {"--k", INPUT, KEYS, KEYS, 0, 0, 0, "F", "keys [B,S,Hk,dk], rwkv4: [B,T,C]"},
+    {"--v", INPUT, ALL, ALL, 0, 0, 0, "F", "values [B,S,H,dv], of scans [B,T,C]"},
+    {"--log-decay", INPUT, DECAYING, FADING, 0, 0, 0, "F",
+     "ln of the decay, [H], [B,S,H] or [B,S,H,dk], of scans [C] or [B,T,C]"},
     {"--beta", INPUT, ENGINE, BIT(INFINI), 0, 0, 0, "F",
-     "writing strength [B,S,H] or [B,S,H,dv]; 1 (infini: logit of the memory's share, [H] or [H,dv])"},
-    {"--out", OUTPUT, ALL, ALL, 0, 0, 0, "F", "the output [B,T,max(H,Hq),dv]; of scans [B,T,C]"},
+     "writing strength [B,S,H] or [B,S,H,dv]; 1. infini: mixing logit [H] or [H,dv]"},
+    {"--out", OUTPUT, ALL, ALL, 0, 0, 0, "F", "the output [B,T,max(H,Hq),dv], of scans [B,T,C]"},
     {"--state-in", INPUT, STATES, 0, 0, 0, 0, "F",
-     "[B,H,r,dv] (kv) or [B,H,dv,r] (vk); rwkv4: [B,3,C], hgrn: [B,C]; empty"},
+     "[B,H,r,dv] (kv) or [B,H,dv,r] (vk), rwkv4: [B,3,C], hgrn: [B,C]; empty"},
     {"--state-out", OUTPUT, STATES, 0, 0, 0, 0, "F", "the final state, the same shape"},
     {"--norm-in", INPUT, NORMALISED, 0, O_STATE_IN, 0, 0, "F", "its normaliser [B,H,r]"},
     {"--norm-out", OUTPUT, NORMALISED, 0, 0, 0, 0, "F", "the final normaliser"},
@@ -113,8 +116,8 @@ static const option options[O_COUNT] = {
      "of the chunkwise form; 0: the library's choice"},
     {"--isa", CHOICE, ALL, 0, 0, 0, 0, "auto|scalar|avx2|avx512|neon", "auto"},
     {"--bidirectional", FLAG, NORMALISED | ATTENTION | SYNTHESIZERS, 0, 0, 0, 0, "",
-     "all keys for all queries; infini: those of the segment"},
-    {"--scale", REAL, PRODUCTS, 0, 0, -LARGEST, LARGEST, "X", "on q . k; 1, of a softmax dk^-1/2"},
+     "all keys for all queries, infini: all of the segment"},
+    {"--scale", REAL, PRODUCTS, 0, 0, -LARGEST, LARGEST, "X", "on q . k; 1, of attention dk^-1/2"},
     {"--eps", REAL, NORMALISED, 0, 0, 0, LARGEST, "X", "of the denominator; 0"},
     {"--eps-mode", CHOICE, NORMALISED, 0, 0, 0, 0, "add|max", "added, or a lower bound; add"},
     {"--l2norm", FLAG, ENGINE, 0, 0, 0, 0, "", "L2 normalisation of q and k, before features"},
@@ -123,7 +126,7 @@ static const option options[O_COUNT] = {
      "x/sqrt(|x|^2+eps) or x/max(|x|,eps); sum"},
     {"--horizon", REAL, COSFORMER, COSFORMER, 0, 0, EXACT, "M", "of the cosine"},
     {"--position", INTEGER, COSFORMER | ATTENTION, 0, 0, 0, MOST, "P",
-     "of the first token; 0, of attention such that the last query stands at the last key"},
+     "of the first token; 0, of attention such that the last query has the last key"},
     {"--projection", INPUT, PROJECTED, PROJECTED, 0, 0, 0, "F", "[m,dk] or [H,m,dk]"},
     {"--projection-bias", INPUT, BIASED, 0, O_PROJECTION, 0, 0, "F", "[m] or [H,m]; 0"},
     {"--q-projection", INPUT, PROJECTED, 0, O_PROJECTION, 0, 0, "F", "that of queries; the same"},
@@ -151,7 +154,7 @@ static const option options[O_COUNT] = {
     {"--lse-out", OUTPUT, SOFTMAXES, 0, 0, 0, 0, "F", "ln of the sum of exp(logits) [B,T,Hq]"},
     {"--erase", INPUT, ERASING, 0, 0, 0, 0, "F", "gate of what is predicted [B,S,H,dk]; beta's"},
     {"--bonus", INPUT, BIT(LA_RWKV6) | BIT(RWKV4), BIT(RWKV4), 0, 0, 0, "F",
-     "of a token itself [H,dk] or [B,S,H,dk]; 1 (rwkv4: [C])"},
+     "of a token itself [H,dk] or [B,S,H,dk]; 1. rwkv4: [C]"},
     {"--a", INPUT, BIT(LA_RWKV7), BIT(LA_RWKV7), 0, 0, 0, "F", "reads the state undecayed"},
     {"--b", INPUT, BIT(LA_RWKV7), BIT(LA_RWKV7), 0, 0, 0, "F", "and writes it; [B,S,H,dk] both"},
     {"--segment", INTEGER, BIT(INFINI), BIT(INFINI), 0, 1, MOST, "N", "tokens of a segment"},
@@ -161,11 +164,11 @@ static const option options[O_COUNT] = {
     {"--kind", CHOICE, SYNTHESIZERS, 0, 0, 0, 0, "dense|random", "dense"},
     {"--factorised", FLAG, SYNTHESIZERS, 0, 0, 0, 0, "", "logits are products of two factors"},
     {"--w1", INPUT, SYNTHESIZERS, SYNTHESIZERS, 0, 0, 0, "F",
-     "[rank1,dx]; random: [L,L], factorised [L,rank1]; H in front: for each head"},
+     "[rank1,dx], random [L,L], factorised random [L,rank1]; or with H in front"},
     {"--b1", INPUT, DENSE, 0, 0, 0, 0, "F", "[rank1] or [H,rank1]; 0"},
     {"--w2", INPUT, FACTORS, FACTORS, 0, 0, 0, "F",
-     "[L,rank1]; dense factorised [rank2,dx]; H in front: for each head"},
-    {"--b2", INPUT, DENSE, 0, 0, 0, 0, "F", "[L] or [rank2], or with H in front; 0"},
+     "[L,rank1], factorised dense [rank2,dx]; or with H in front"},
+    {"--b2", INPUT, DENSE, 0, 0, 0, 0, "F", "[L], factorised [rank2]; or with H in front; 0"},
     {"--tokens", INTEGER, RANDOM, 0, 0, 0, MOST, "T", "the last of the keys; all"},
 };
 
@@ -290,14 +293,14 @@ static void help(void)
         printf("  %-19s %-8s %s%s\n", row->name, row->value, row->meaning,
                row->required == row->variants ? " (required)" : "");
     }
-    puts("\nAfter a semicolon stands what holds when the option is absent. (required): by all the");
-    puts("variants that use it; any other one is refused.");
+    puts("\nAfter a semicolon stands what holds when the option is absent. (required) is what all");
+    puts("variants that use the option require; the others refuse it.");
     printf("Variants:");
     for (int v = LA_ELU; la_variant_name((la_variant)v); ++v)
         printf(" %s", la_variant_name((la_variant)v));
     for (int i = 0; i < EXTRA_NAMES; ++i) printf(" %s", extras[i].name);
-    puts("\nB sequences, T tokens, S keys (T unless bidirectional, or attention's); Hq, Hk, H heads");
-    puts("of q, k, v; r rows of a state; C channels of a scan (rwkv4, hgrn).");
+    puts("\nB sequences, T tokens, S keys (T but for attention and --bidirectional); Hq, Hk, H");
+    puts("heads of q, k, v; r rows of a state; C channels of a scan (rwkv4, hgrn).");
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
@@ -322,7 +325,7 @@ static double parse_number(int o, const char *text)
     if (row->kind == INTEGER && (strspn(text, "0123456789") != strlen(text)))
         refuse(o, "'%s' is not a whole number", text);
     if (!(number >= row->low && number <= row->high))
-        refuse(o, "%s is outside %.10g .. %.10g", text, row->low, row->high);
+        refuse(o, "%s is outside %.15g .. %.15g", text, row->low, row->high);
     return number;
 }
 
@@ -418,6 +421,16 @@ static void check_state_options(const job *j)
     if (has_maximum(j) && !given(j, O_MAX_IN)) refuse(O_MAX_IN, "required with --state-in");
 }
 
+/* By another name, too, where both are there already. */
+static int same_file(const char *a, const char *b)
+{
+#if !defined(_WIN32)
+    struct stat x, y;
+    if (stat(a, &x) == 0 && stat(b, &y) == 0) return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+#endif
+    return strcmp(a, b) == 0;
+}
+
 /* Two files of one name would leave only the last; one over the reference would destroy it. */
 static void check_outputs(const job *j)
 {
@@ -425,7 +438,7 @@ static void check_outputs(const job *j)
         if (options[o].kind != OUTPUT || !given(j, o)) continue;
         for (int other = 0; other < O_COUNT; ++other) {
             const int clash = other == O_COMPARE || (other < o && options[other].kind == OUTPUT);
-            if (clash && given(j, other) && strcmp(j->set[o].text, j->set[other].text) == 0)
+            if (clash && given(j, other) && same_file(j->set[o].text, j->set[other].text))
                 refuse(o, "the same file as %s", options[other].name);
         }
     }
@@ -489,17 +502,21 @@ static void want_ranks(const job *j, int o, unsigned ranks, const int64_t shape[
     refuse_shape(j, o, wanted);
 }
 
-/* Of these dimensions, none may be 0 or more than the library takes, which would not say whose. */
-static void want_sizes(const job *j, int o, int rank, int first)
+/* Sizes that the library would refuse without a word on whose they are: only the dimension `tokens`
+ * may be 0, and heads, channels and columns have a limit. */
+static void want_sizes(const job *j, int o, int rank, int tokens)
 {
     const npy_array *file = &j->in[o].file;
     char have[TEXT] = "";
+    print_shape(have, file->rank, file->shape);
     if (file->rank != rank)
-        refuse(o, "%s: has %d dimensions, needs %d", j->set[o].text, file->rank, rank);
-    print_shape(have, rank, file->shape);
-    for (int i = first; i < rank; ++i)
-        if (file->shape[i] < 1 || file->shape[i] > 1 << 20)
-            refuse(o, "%s: has shape %s, with a size outside 1 .. 1048576", j->set[o].text, have);
+        refuse(o, "%s: has shape %s, needs %d dimensions", j->set[o].text, have, rank);
+    for (int i = 0; i < rank; ++i) {
+        const int64_t size = file->shape[i];
+        if (i != tokens && size == 0) refuse(o, "%s: has shape %s, is empty", j->set[o].text, have);
+        if ((i > 1 || i == rank - 1) && size > 1 << 20)
+            refuse(o, "%s: has shape %s, is wider than 1048576", j->set[o].text, have);
+    }
 }
 
 /* The arrays fix all sizes: B, T, Hq and dk stand in q; S and Hk in k; H and dv in v. Scans have
@@ -511,7 +528,7 @@ static void set_sizes(job *j)
     const int64_t *k = given(j, O_K) ? j->in[O_K].file.shape : v;
     const int causal = is(j, ENGINE) && (!given(j, O_BIDIRECTIONAL) || j->variant == INFINI);
     for (int o = O_Q; o <= O_V; ++o)
-        if (given(j, o)) want_sizes(j, o, rank, 2);
+        if (given(j, o)) want_sizes(j, o, rank, 1);
     {
         const int64_t key_shape[] = {q[0], causal ? q[1] : k[1], k[2], q[3]};
         const int64_t value_shape[] = {q[0], k[1], own ? v[2] : given(j, O_K) ? k[2] : q[2], v[3]};
@@ -559,7 +576,7 @@ static int64_t side(const job *j, int o, int back)
 {
     const npy_array *file = &j->in[o].file;
     if (!given(j, o)) return 0;
-    want_sizes(j, o, file->rank == 3 ? 3 : 2, 0);
+    want_sizes(j, o, file->rank == 3 ? 3 : 2, -1);
     return file->shape[file->rank - 1 - back];
 }
 
@@ -680,10 +697,9 @@ static int option_of_field(const job *j, const char *field)
 {
     static const struct { const char *field; int o; } others[] = {
         {"heads", O_V}, {"q_heads", O_Q}, {"k_heads", O_K}, {"kv_heads", O_K},
-        {"dim_k", O_K}, {"dim_v", O_V}, {"batch", O_Q}, {"tokens", O_TOKENS}, {"tokens", O_Q},
-        {"keys", O_TOKENS}, {"keys", O_K}, {"features", O_PROJECTION},
-        {"positions", O_POSITION}, {"thread_count", O_THREADS}, {"lse", O_LSE_OUT},
-        {"batch", O_V}, {"tokens", O_V}, {"keys", O_V},
+        {"dim_k", O_K}, {"dim_v", O_V}, {"batch", O_Q}, {"tokens", O_Q}, {"keys", O_K},
+        {"batch", O_V}, {"tokens", O_V}, {"keys", O_V}, {"features", O_PROJECTION},
+        {"positions", O_POSITION}, {"positions", O_HORIZON}, {"thread_count", O_THREADS},
     };
     const size_t length = field ? strcspn(field, ".") : 0;
     for (size_t i = 0; i < sizeof others / sizeof *others; ++i)
@@ -727,6 +743,7 @@ static void set_call(job *j)
     const int64_t H = j->heads > j->q_heads ? j->heads : j->q_heads;
     const int64_t gate_shape[] = {j->batch, j->tokens, H, j->dim_v};
     const unsigned constant = BIT(1) | BIT(2), per_token = BIT(3) | BIT(4);
+    const unsigned decays = BIT(1) | BIT(3) | (is(j, CHANNELS) ? BIT(4) : 0);
     start_call(j);
     call->form = choice(j, O_FORM);
     call->isa = choice(j, O_ISA);
@@ -735,7 +752,7 @@ static void set_call(job *j)
     call->q = whole(j, O_Q);
     call->k = whole(j, O_K);
     call->v = whole(j, O_V);
-    call->log_decay = beside(j, O_LOG_DECAY, BIT(1) | per_token, j->dim_k);
+    call->log_decay = beside(j, O_LOG_DECAY, decays, j->dim_k);
     call->beta = beside(j, O_BETA, j->variant == INFINI ? constant : per_token, j->dim_v);
     call->erase = beside(j, O_ERASE, BIT(4), j->dim_k);
     call->bonus = beside(j, O_BONUS, BIT(2) | BIT(4), j->dim_k);
@@ -819,7 +836,7 @@ static void set_linformer(job *j)
     la_linformer *x = &j->work.linformer;
     const int64_t n = side(j, O_E, 1), k = side(j, O_E, 0);
     want_rows(j, O_E, n);
-    started(j, la_linformer_init(x, j->q_heads, j->dim_k, j->dim_v, n, k), O_V);
+    started(j, la_linformer_init(x, j->q_heads, j->dim_k, j->dim_v, n, k), O_E);
     x->E = weights(j, O_E, j->k_heads, n, k);
     x->F = weights(j, O_F, j->k_heads, n, k);
     set_attention_call(j, &x->attention);
@@ -836,7 +853,9 @@ static void set_synthesizer(job *j)
     const int64_t rank1 = dense ? rows1 : kind == LA_RANDOM ? 0 : width1, rank2 = own ? rows2 : 0;
     const int64_t dim_x = dense ? j->dim_k : 0, H = j->heads;
     want_rows(j, plain ? O_W2 : O_W1, L);
-    started(j, la_synthesizer_init(x, kind, H, dim_x, j->dim_v, L, rank1, rank2), O_V);
+    if (j->tokens > j->keys)
+        refuse(dense ? O_Q : O_TOKENS, "more tokens than the %lld keys", (long long)j->keys);
+    started(j, la_synthesizer_init(x, kind, H, dim_x, j->dim_v, L, rank1, rank2), O_W1);
     x->w1 = weights(j, O_W1, H, rows1, dense ? dim_x : kind == LA_RANDOM ? L : rank1);
     x->w2 = weights(j, O_W2, H, own ? rank2 : L, own ? dim_x : rank1);
     x->b1 = weights(j, O_B1, H, 0, rank1);
@@ -921,12 +940,13 @@ static int state_shape(const job *j, int o, int64_t shape[4])
     return S ? 4 : z ? 3 : 2;
 }
 
-/* Copies one part of every head, `size` floats at `offset` within it, from or to a file's array. */
-static void copy_part(const job *j, float *packed, size_t offset, size_t size, float *part,
-                      int join)
+/* Copies the part of every head that is in file o, from or to the array of that file. */
+static void copy_part(const job *j, float *packed, int o, float *part, int join)
 {
-    const size_t heads = (size_t)j->batch * (size_t)j->heads;
-    for (size_t h = 0; h < heads; ++h) {
+    const size_t r = (size_t)j->r, S = r * (size_t)j->dim_v;
+    const int whole = o == O_STATE_IN || o == O_STATE_OUT, z = o == O_NORM_IN || o == O_NORM_OUT;
+    const size_t offset = whole ? 0 : z ? S : S + r, size = whole ? S : z ? r : 1;
+    for (size_t h = 0; h < (size_t)j->batch * (size_t)j->heads; ++h) {
         float *inside = packed + h * j->head_floats + offset, *outside = part + h * size;
         if (join) memcpy(inside, outside, size * sizeof *part);
         else memcpy(outside, inside, size * sizeof *part);
@@ -935,15 +955,12 @@ static void copy_part(const job *j, float *packed, size_t offset, size_t size, f
 
 static void join_state(job *j)
 {
-    const size_t r = (size_t)j->r, matrix = r * (size_t)j->dim_v;
     for (int o = O_STATE_IN; o <= O_MAX_IN; ++o) {
         int64_t shape[4];
         if (options[o].kind != INPUT || !given(j, o)) continue;
         want_shape(j, o, state_shape(j, o, shape), shape);
+        copy_part(j, j->state_in, o, j->in[o].data, 1);
     }
-    copy_part(j, j->state_in, 0, matrix, j->in[O_STATE_IN].data, 1);
-    if (given(j, O_NORM_IN)) copy_part(j, j->state_in, matrix, r, j->in[O_NORM_IN].data, 1);
-    if (given(j, O_MAX_IN)) copy_part(j, j->state_in, matrix + r, 1, j->in[O_MAX_IN].data, 1);
 }
 
 static int64_t state_rows(const job *j)
@@ -1167,14 +1184,13 @@ typedef struct output {
 
 enum { OUTPUTS = 5 };
 
-static float *split_part(const job *j, int o)
+static float *split_part(const job *j, int o, int rank, const int64_t *shape)
 {
-    const size_t r = (size_t)j->r, matrix = r * (size_t)j->dim_v;
-    const size_t offset = o == O_STATE_OUT ? 0 : o == O_NORM_OUT ? matrix : matrix + r;
-    const size_t size = o == O_STATE_OUT ? matrix : o == O_NORM_OUT ? r : 1;
-    const size_t heads = (size_t)j->batch * (size_t)j->heads;
-    float *part = (float *)need(o, heads * size, sizeof *part);
-    copy_part(j, j->state_out, offset, size, part, 0);
+    size_t count = 0;
+    float *part;
+    npy_count(rank, shape, &count);
+    part = (float *)need(o, count, sizeof *part);
+    copy_part(j, j->state_out, o, part, 0);
     return part;
 }
 
@@ -1221,7 +1237,8 @@ static int collect_outputs(const job *j, output *outputs)
         if (options[o].kind != OUTPUT || !given(j, o)) continue;
         file->o = o;
         file->rank = is_state(o) ? state_shape(j, o, file->shape) : out_shape(j, o, file->shape);
-        file->data = is_state(o) ? split_part(j, o) : o == O_OUT ? j->out : j->lse;
+        file->data = o == O_OUT ? j->out : j->lse;
+        if (is_state(o)) file->data = split_part(j, o, file->rank, file->shape);
         file->path = is_special(o, j->set[o].text) ? NULL : temporary_name(o, j->set[o].text);
         ++count;
     }
@@ -1254,9 +1271,11 @@ static void write_outputs(const job *j)
         error = file->path ? npy_write(file->path, file->rank, file->shape, file->data) : NULL;
         if (error) abandon(j, outputs, i + 1, i, error);
     }
-    for (int i = 0; i < count; ++i) {
-        error = commit(&outputs[i], j->set[outputs[i].o].text);
-        if (error) abandon(j, outputs, count, i, error);
+    for (int i = 0; i < 2 * count; ++i) { /* first those that may fail, devices and pipes */
+        const output *file = &outputs[i % count];
+        if ((file->path != NULL) != (i >= count)) continue;
+        error = commit(file, j->set[file->o].text);
+        if (error) abandon(j, outputs, count, i % count, error);
     }
     for (int i = 0; i < count; ++i) {
         if (is_state(outputs[i].o)) free(outputs[i].data);

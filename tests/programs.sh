@@ -318,6 +318,187 @@ attention_case() {
     verdict "$name" "$problem"
 }
 
+# size CASE KEY
+size() {
+    sed -n "s/^$2=//p" "$golden/$1/case.txt"
+}
+
+# as_shape CASE ARRAY SHAPE: the name of a file with its numbers in this shape.
+as_shape() {
+    numbers "$golden/$1/$2.npy" | tensor "$1_$2" "$3"
+    echo "$i/$1_$2.npy"
+}
+
+# The state that a case of Infini-attention begins with: M = 0 and z = 1/dk where none is given.
+infini_state() {
+    z="(1, $(size "$1" H), $(size "$1" dk))" M="${z%)}, $(size "$1" dv))"
+    case $(size "$1" init) in
+    given) echo "--state-in $(as_shape "$1" M0 "$M") --norm-in $(as_shape "$1" z0 "$z")" ;;
+    default)
+        B=$(size "$1" B)
+        random $((B * $(count "$M"))) 1 0 0 | tensor M0 "($B, ${M#*, }"
+        awk -v n=$((B * $(count "$z"))) -v dk="$(size "$1" dk)" \
+            'BEGIN { while (n-- > 0) printf "%.17g\n", 1 / dk }' | tensor z0 "($B, ${z#*, }"
+        echo "--state-in $i/M0.npy --norm-in $i/z0.npy" ;;
+    esac
+}
+
+# transposed CASE ARRAY H ROWS COLUMNS: the name of a file with each head's matrix transposed.
+transposed() {
+    numbers "$golden/$1/$2.npy" | awk -v h="$3" -v n="$4" -v m="$5" '{ x[NR - 1] = $1 }
+        END {
+            for (i = 0; i < h; i++) for (j = 0; j < m; j++) for (k = 0; k < n; k++)
+                print x[(i * n + k) * m + j]
+        }' | tensor "$1_$2" "($3, $5, $4)"
+    echo "$i/$1_$2.npy"
+}
+
+# mapped CASE: the name of a file with the values Wv x + bv.
+mapped() {
+    n=$(size "$1" dk)
+    { numbers "$golden/$1/Wv.npy"; numbers "$golden/$1/bv.npy"; numbers "$golden/$1/x.npy"; } |
+        awk -v n="$n" '
+            NR <= n * n { W[NR - 1] = $1; next }
+            NR <= n * n + n { b[NR - 1 - n * n] = $1; next }
+            { x[c++] = $1 }
+            c == n {
+                for (i = 0; i < n; i++) {
+                    y = b[i]
+                    for (j = 0; j < n; j++) y += W[i * n + j] * x[j]
+                    printf "%.17g\n", y
+                }
+                c = 0
+            }' | tensor "$1_v" "($(size "$1" B), $(size "$1" T), 1, $n)"
+    echo "$i/$1_v.npy"
+}
+
+# system_options CASE: those of its files, for the systems of LA_EXTRAS.
+system_options() {
+    f=$golden/$1
+    case $1 in
+    infini_*)
+        echo "--variant infini --segment $(size "$1" segment) --update $(size "$1" update)"
+        echo "--beta $f/beta.npy $(infini_state "$1")" ;;
+    linformer_*) echo "--variant linformer --scale $(size "$1" scale) --E $f/E.npy" ;;
+    synthesizer_dense_*)
+        echo "--variant synthesizer --kind dense --q $f/x.npy"
+        echo "--w1 $f/W1.npy --b1 $f/b1.npy --w2 $f/W2.npy --b2 $f/b2.npy" ;;
+    synthesizer_factorised_dense_*)
+        echo "--variant synthesizer --factorised --v $(mapped "$1") --q"
+        as_shape "$1" x "($(size "$1" B), $(size "$1" T), 1, $(size "$1" dk))"
+        echo "--w1 $f/Wa.npy --b1 $f/ba.npy --w2 $f/Wb.npy --b2 $f/bb.npy" ;;
+    synthesizer_random_*) echo "--variant synthesizer --kind random --w1 $f/R.npy" ;;
+    synthesizer_factorised_random_*)
+        echo "--variant synthesizer --kind random --factorised --w1 $f/R1.npy --w2"
+        transposed "$1" R2 "$(size "$1" H)" "$(size "$1" rank)" "$(size "$1" L)" ;;
+    hgrn_*) echo "--variant hgrn --v $f/x.npy --log-decay $f/g.npy" ;;
+    esac
+    for input in q k v F; do
+        [ ! -f "$f/$input.npy" ] || echo "--$input $f/$input.npy"
+    done
+    [ ! -f "$f/h0.npy" ] || echo "--state-in $f/h0.npy"
+    case $1 in linformer_*) ;; *) [ "$(size "$1" causal)" = yes ] || echo --bidirectional ;; esac
+}
+
+# system_case CASE ISA THREADS: its outputs and, where it has them, its final states
+system_case() {
+    name="$1 $2 $3 threads"
+    wanted "$name" || return 0
+    rm -f "$work"/out/*
+    states=
+    for state in state:MT norm:zT state:hT; do
+        [ ! -f "$golden/$1/${state#*:}.npy" ] ||
+            states="$states --${state%:*}-out $work/out/${state#*:}.npy"
+    done
+    # shellcheck disable=SC2086 # options and states are lists of words
+    launch "$attend" $options --isa "$2" --threads "$3" --out "$work/out/o.npy" $states \
+        --compare "$golden/$1/o.npy" --tolerance 2e-6
+    problem=
+    [ $status -eq 0 ] || problem="status $status: $(said)"
+    for state in MT zT hT; do
+        [ -z "$problem" ] && [ -f "$golden/$1/$state.npy" ] || continue
+        problem=$(close "$work/out/$state.npy" "$golden/$1/$state.npy" 2e-6)
+    done
+    verdict "$name" "$problem"
+}
+
+test_systems() {
+    for case in $(cd "$golden" && echo infini_* linformer_* synthesizer_* hgrn_*); do
+        options=$(system_options "$case")
+        for isa in auto $isas; do system_case "$case" "$isa" 1; done
+        system_case "$case" auto 3
+    done
+}
+
+# RWKV-4 by its formula, in float64, of 5 tokens and 3 channels that begin with a state.
+rwkv4_oracle() {
+    { numbers "$i/sk.npy"; numbers "$i/sv.npy"; numbers "$i/sw.npy"; numbers "$i/su.npy"
+      numbers "$i/sS.npy"; } | awk -v T=5 -v C=3 '
+        { x[NR - 1] = $1 }
+        END {
+            w = 2 * T * C; u = w + C; S = u + C
+            for (c = 0; c < C; c++) {
+                a[c] = x[S + c] * exp(x[S + 2 * C + c])
+                b[c] = x[S + C + c] * exp(x[S + 2 * C + c])
+            }
+            for (t = 0; t < T; t++) for (c = 0; c < C; c++) {
+                k = x[t * C + c]; v = x[T * C + t * C + c]; e = exp(x[u + c] + k)
+                printf "%.17g\n", (a[c] + e * v) / (b[c] + e)
+                a[c] = exp(x[w + c]) * a[c] + exp(k) * v
+                b[c] = exp(x[w + c]) * b[c] + exp(k)
+            }
+            for (c = 0; c < C; c++) printf "%.17g\n", a[c] / b[c] > "/dev/stderr"
+        }' 2> "$work/ratio"
+}
+
+# scan_parts VARIANT OPTION...: two tokens, then three more that continue: the bits of all five.
+scan_parts() {
+    variant=$1 problem=
+    shift
+    name="carries the state in files: $variant"
+    wanted "$name" || return 0
+    for part in '2:' '3:--state-in '; do
+        n=${part%%:*} in=${part#*:}
+        # shellcheck disable=SC2086
+        launch "$attend" --variant "$variant" --v "$i/sv$n.npy" ${in:+$in$work/out/S2.npy} \
+            --out "$work/out/o$n.npy" --state-out "$work/out/S$n.npy" \
+            $(echo "$*" | sed "s/sk.npy/sk$n.npy/")
+        [ $status -eq 0 ] || problem="$problem; status $status: $(said)"
+    done
+    launch "$attend" --variant "$variant" --v "$i/sv.npy" --out "$work/out/o.npy" \
+        --state-out "$work/out/S.npy" "$@"
+    { numbers "$work/out/o2.npy"; numbers "$work/out/o3.npy"; } > "$work/parts"
+    numbers "$work/out/o.npy" | cmp -s - "$work/parts" || problem="$problem; outputs differ"
+    verdict "$name" "$problem$(cmp "$work/out/S.npy" "$work/out/S3.npy" 2>&1)"
+}
+
+test_scans() {
+    array "$i/sS.npy" '(1, 3, 3)' 25 0.5 1.5
+    for isa in auto $isas; do
+        name="rwkv4 $isa" problem=
+        wanted "$name" || continue
+        rwkv4_oracle | float32 | npy '<f4' False '(1, 5, 3)' > "$i/want.npy"
+        # shellcheck disable=SC2086
+        launch "$attend" $rwkv4 --isa "$isa" --state-in "$i/sS.npy" --compare "$i/want.npy" \
+            --tolerance 2e-6 --state-out "$work/out/S.npy"
+        [ $status -eq 0 ] || problem="status $status: $(said)"
+        numbers "$work/out/S.npy" | awk '{ x[NR] = $1 }
+            END { for (c = 1; c <= 3; c++) printf "%.9g\n", x[c] / x[c + 3] }' |
+            tensor ratio '(3,)'
+        tensor want_ratio '(3,)' < "$work/ratio"
+        verdict "$name" "$problem$(close "$i/ratio.npy" "$i/want_ratio.npy" 2e-6)"
+    done
+    scan_parts rwkv4 --k "$i/sk.npy" --log-decay "$i/sw.npy" --bonus "$i/su.npy"
+    scan_parts hgrn --log-decay "$i/sw.npy"
+    name='a length of 2: hgrn'
+    wanted "$name" || return 0
+    # shellcheck disable=SC2086
+    launch "$attend" $hgrn --lengths "$i/two.npy"
+    numbers "$work/out/o.npy" | awk 'NR <= 6 && !$1 { print "token " NR " is 0" }
+        NR > 6 && $1 { print "goes on" }' > "$work/beyond"
+    verdict "$name" "$(said)$(head -n 1 "$work/beyond")"
+}
+
 # weights NAME EXPRESSION OPTION...: the output of token t in terms of a, b and c, the values of
 # tokens 0, 1 and 2.
 weights() {
@@ -337,6 +518,20 @@ weights() {
     problem=
     [ $status -eq 0 ] || problem="status $status: $(said)"
     verdict "$name" "$problem"
+}
+
+# logsums NAME EXPRESSION OPTION...: the ln of the sum of token t = 1 .. 3, of two heads.
+logsums() {
+    name="lse of $1" program=$2
+    shift 2
+    wanted "$name" || return 0
+    launch "$attend" "$@" --lse-out "$work/out/lse.npy"
+    awk "BEGIN {
+        OFMT = \"%.9g\"
+        for (t = 1; t <= 3; t++) for (h = 0; h < 2; h++) print $program
+    }" |
+        tensor want '(1, 3, 2)'
+    verdict "$name" "$(said)$(close "$work/out/lse.npy" "$i/want.npy" 1e-6)"
 }
 
 test_attention() {
@@ -359,6 +554,30 @@ test_attention() {
     awk 'BEGIN { for (i = 0; i < 18; i++) print (i % 3 == 1 ? 0 : "-inf") }' | float32 |
         npy '<f4' False '(1, 3, 2, 3)' > "$i/logits.npy"
     weights 'logits' 't == 0 ? 0 : b' --variant softmax --logits "$i/logits.npy"
+    weights 'a position' 't == 0 ? (a + b) / 2 : (a + b + c) / 3' \
+        --variant softmax --scale 0 --position 1
+    weights 'two keys' 't == 0 ? 0 : t == 1 ? a : (a + b) / 2' --variant softmax --scale 0 \
+        --key-lengths "$i/two.npy"
+    weights 'two queries' 't == 2 ? 0 : (a + b + c) / 3' --variant softmax --scale 0 \
+        --bidirectional --lengths "$i/two.npy"
+    random 6 1 0 0 | tensor zeroE '(3, 2)'
+    random 20 1 0 0 | tensor zeroU '(5, 4)'
+    random 15 1 0 0 | tensor zeroL '(3, 5)'
+    random 9 1 0 0 | tensor zeroR '(3, 3)'
+    attended=$one one="--q $i/q.npy --v $i/v.npy $out"
+    weights 'a synthesizer' 't == 0 ? a : t == 1 ? (a + b) / 2 : (a + b + c) / 3' \
+        --variant synthesizer --w1 "$i/zeroU.npy" --w2 "$i/zeroL.npy"
+    one="--v $i/v.npy $out"
+    weights 'a window of a synthesizer' 't == 0 ? a : t == 1 ? (a + b) / 2 : (b + c) / 2' \
+        --variant synthesizer --kind random --w1 "$i/zeroR.npy" --window 2
+    # shellcheck disable=SC2086
+    logsums synthesizer 'log(t)' --variant synthesizer --kind random --w1 "$i/zeroR.npy" $one
+    one=$attended
+    # shellcheck disable=SC2086
+    {
+        logsums softmax 'log(t)' --variant softmax --scale 0 $one
+        logsums linformer 'log(2)' --variant linformer --scale 0 --E "$i/zeroE.npy" $one
+    }
     attention="--variant softmax $one"
     # shellcheck disable=SC2086
     {
@@ -411,6 +630,32 @@ make_inputs() {
         lightning="--variant lightning --log-decay $i/heads.npy $one"
         gla="--variant gla --log-decay $i/channels.npy $one"
     }
+    for n in '' 2 3; do # all of five tokens, or the first two and the others
+        for row in 'k 21 -2 2' 'v 22 -1 1'; do
+            # shellcheck disable=SC2086
+            set -- $row
+            random 15 "$2" "$3" "$4" | awk -v n=$n 'n == "" || (n == 2) == (NR <= 6)' |
+                tensor "s$1$n" "(1, ${n:-5}, 3)"
+        done
+    done
+    array "$i/sw.npy" '(3,)' 23 -2 0
+    array "$i/su.npy" '(3,)' 24 -1 1
+    out="--out $work/out/o.npy"
+    rwkv4="--variant rwkv4 --k $i/sk.npy --v $i/sv.npy --log-decay $i/sw.npy --bonus $i/su.npy $out"
+    hgrn="--variant hgrn --v $i/sv.npy --log-decay $i/sw.npy $out"
+    infini="--variant infini --segment 2 --beta $i/heads.npy $one"
+    array "$i/E.npy" '(3, 2)' 26 -1 1
+    linformer="--variant linformer --E $i/E.npy $one"
+    array "$i/W1.npy" '(5, 4)' 27 -1 1
+    array "$i/L5.npy" '(3, 5)' 28 -1 1
+    array "$i/W3.npy" '(2, 4)' 29 -1 1
+    array "$i/R.npy" '(3, 3)' 30 -1 1
+    x="--q $i/q.npy --v $i/v.npy $out"
+    dense="--variant synthesizer --w1 $i/W1.npy --w2 $i/L5.npy $x"
+    products="--variant synthesizer --factorised --w1 $i/W1.npy --w2 $i/W3.npy $x"
+    random="--variant synthesizer --kind random --w1 $i/R.npy --v $i/v.npy $out"
+    pairs="--variant synthesizer --kind random --factorised --w1 $i/L5.npy --w2 $i/L5.npy"
+    pairs="$pairs --v $i/v.npy $out"
     delta="--variant deltanet $one"
     elu="--variant elu $one"
     favor="--variant favor --projection $i/W.npy $one"
@@ -718,6 +963,11 @@ test_probes() {
     probe 'rwkv7' rwkv7 '-2 1.5' '2 0.5' --log-decay "$i/pA.npy" --a "$i/pa.npy" --b "$i/pb.npy"
     probe 'erase gate' gdn2 '-2.75 1.3125' '2.8203125 1.5078125' --log-decay "$i/pA.npy" \
         --beta "$i/pbeta.npy" --erase "$i/perase.npy"
+    printf '2\n' | tensor pD '(1,)'
+    printf '2\n' | tensor pDwide '(1, 1)'
+    printf '64\n32\n' | tensor pz '(1, 2, 1, 1)' # z / (1 + exp(-z)) is z there
+    probe 'skip and gate' fwp '192 352' '4.5 -0.5' --skip "$i/pD.npy" --out-gate "$i/pz.npy"
+    probe 'skip per channel' fwp '3 11' '4.5 -0.5' --skip "$i/pDwide.npy"
     pv=$i/pv8.npy # the same 2 and 3 in float64
     printf '%s' '\000\000\000\000\000\000\000\100' '\000\000\000\000\000\000\010\100' |
         npy '<f8' False '(1, 2, 1, 1)' > "$pv"
@@ -811,6 +1061,8 @@ test_split() {
         carries kda
         carries mamba2 --log-decay "$i/heads.npy"
         carries fwp
+        carries infini --segment 1 --beta "$i/heads.npy"
+        carries infini --segment 1 --beta "$i/heads.npy" --update delta
     done
 }
 
@@ -823,8 +1075,9 @@ carry() {
         state="$state --$part-out $i/${files}_$part.npy"
         [ "$input" = none ] || state="$state --$part-in $i/${files}_$part.npy"
     done
+    case " $* " in *' infini '*) form= ;; *) form='--form recurrent' ;; esac
     # shellcheck disable=SC2086
-    launch "$attend" --form recurrent --state-layout $layout $state "$@"
+    launch "$attend" $form --state-layout $layout $state "$@"
     [ $status -eq 0 ] || problem="$problem; status $status: $(said)"
 }
 
@@ -835,7 +1088,7 @@ carries() {
     wanted "$name" || return 0
     rm -f "$work"/out/* "$i"/carried_* "$i"/whole_*
     case "$variant $*" in
-    *relu* | elu* | cosformer* | based* | hedgehog* | rff* | mapped*) parts=norm ;;
+    *relu* | infini* | elu* | cosformer* | based* | hedgehog* | rff* | mapped*) parts=norm ;;
     favor*) parts='norm max' ;;
     *) parts= ;;
     esac
@@ -856,6 +1109,99 @@ carries() {
     done
     { numbers "$work/out/o1.npy"; numbers "$work/out/o2.npy"; } > "$work/parts"
     numbers "$work/out/o.npy" | cmp -s - "$work/parts" || problem="$problem; outputs differ"
+    verdict "$name" "$problem"
+}
+
+# each_head NAME FIRST SECOND BOTH OPTION...: with the options BOTH head 0 is what it is with FIRST,
+# and head 1 with SECOND.
+each_head() {
+    name="of each head: $1" first=$2 second=$3 both=$4 problem=
+    shift 4
+    wanted "$name" || return 0
+    for row in "a $first" "b $second" "o $both"; do
+        # shellcheck disable=SC2086
+        launch "$attend" "$@" ${row#* } --out "$work/out/${row%% *}.npy"
+        problem=$problem$(said)
+    done
+    for file in a b; do numbers "$work/out/$file.npy" > "$work/$file"; done
+    cmp -s "$work/a" "$work/b" && problem="$problem; both are the same"
+    paste "$work/a" "$work/b" | awk '{ print int((NR - 1) / 5) % 2 ? $2 : $1 }' > "$work/want"
+    numbers "$work/out/o.npy" | cmp -s - "$work/want" || problem="$problem; outputs differ"
+    verdict "$name" "$problem"
+}
+
+# two SHAPE FILE FILE: one file of the two.
+two() {
+    both=two_$(basename "$2" .npy)
+    { numbers "$2"; numbers "$3"; } | tensor "$both" "$1"
+    echo "$i/$both.npy"
+}
+
+# without OPTION TEXT: the text without the option and its value.
+without() {
+    echo "$2" | sed "s| $1 [^ ]*||"
+}
+
+# of_each OPTION SHAPE LOW HIGH ARGUMENTS: another array in the place of its own for head 1
+of_each() {
+    own=$(echo "$5" | sed -n "s|.* $1 \([^ ]*\).*|\1|p")
+    shape=${2#(2, }
+    array "$i/second.npy" "(${shape%)},)" 99 "$3" "$4"
+    # shellcheck disable=SC2046
+    each_head "$1" "$1 $own" "$1 $i/second.npy" "$1 $(two "$2" "$own" "$i/second.npy")" \
+        $(without --out "$(without "$1" "$5")")
+}
+
+test_heads() {
+    of_each --E '(2, 3, 2)' -1 1 "$linformer"
+    of_each --F '(2, 3, 2)' -1 1 "$linformer --F $i/E.npy"
+    of_each --w1 '(2, 5, 4)' -1 1 "$dense"
+    of_each --w2 '(2, 3, 5)' -1 1 "$dense"
+    array "$i/b1.npy" '(5,)' 31 -1 1
+    array "$i/b2.npy" '(3,)' 32 -1 1
+    of_each --b1 '(2, 5)' -1 1 "$dense --b1 $i/b1.npy --b2 $i/b2.npy"
+    of_each --b2 '(2, 3)' -1 1 "$dense --b1 $i/b1.npy --b2 $i/b2.npy"
+    of_each --w2 '(2, 2, 4)' -1 1 "$products"
+    of_each --w1 '(2, 3, 3)' -1 1 "$random"
+    of_each --w2 '(2, 3, 5)' -1 1 "$pairs"
+    of_each --projection '(2, 6, 4)' -1 1 "$favor"
+    array "$i/c1.npy" '(6,)' 33 -1 1
+    array "$i/c2.npy" '(6,)' 34 -1 1
+    inputs=$(without --out "$one")
+    # shellcheck disable=SC2086
+    for bias in --projection-bias "--q-projection $i/W2.npy --q-projection-bias"; do
+        q=$(echo "$bias" | sed -n "s|W2|two_W2|p")
+        two '(2, 6, 4)' "$i/W2.npy" "$i/W2.npy" > "$work/name"
+        each_head "${bias##* }" "--projection $i/W.npy $bias $i/c1.npy" \
+            "--projection $i/W.npy $bias $i/c2.npy" \
+            "--projection $(two '(2, 6, 4)' "$i/W.npy" "$i/W.npy") ${q:-$bias} $(two '(2, 6)' \
+                "$i/c1.npy" "$i/c2.npy")" --variant hedgehog $inputs
+    done
+}
+
+# The learned map of a peer, of keys whose values are 1: it is what the state holds.
+test_biased_projection() {
+    name='a projection with a bias' f=hedgehog_map_fla_01
+    wanted "$name" || return 0
+    x=$(as_shape $f x '(28, 1, 1, 12)')
+    random 28 1 1 1 | tensor ones '(28, 1, 1, 1)'
+    launch "$attend" --variant hedgehog --hedgehog-kernel joint --q "$x" --k "$x" \
+        --v "$i/ones.npy" --projection $golden/$f/W.npy --projection-bias $golden/$f/b.npy \
+        --out "$work/out/o.npy" --state-out "$work/out/S.npy"
+    verdict "$name" "$(said)$(close "$work/out/S.npy" $golden/$f/phi.npy 2e-6)"
+}
+
+# The last token of a random Synthesizer, alone.
+test_last_token() {
+    name='the last token of a synthesizer'
+    wanted "$name" || return 0
+    # shellcheck disable=SC2086
+    launch "$attend" $random
+    numbers "$work/out/o.npy" | tail -n 10 | tensor want '(1, 1, 2, 5)'
+    problem=$(said)
+    # shellcheck disable=SC2086
+    launch "$attend" $random --tokens 1 --compare "$i/want.npy" --tolerance 1e-6
+    [ $status -eq 0 ] || problem="$problem; status $status: $(said)"
     verdict "$name" "$problem"
 }
 
@@ -1045,6 +1391,8 @@ test_text() {
 make_inputs
 test_golden
 test_attention
+test_systems
+test_scans
 test_numbers
 test_options
 test_unused
@@ -1057,6 +1405,9 @@ test_compare
 test_runs
 test_split
 test_lengths
+test_heads
+test_biased_projection
+test_last_token
 test_reading
 test_empty
 test_pipe
