@@ -1,4 +1,4 @@
-/* attend: any variant, in any form, on arrays from .npy files.
+/* attend: any variant, in any form, and every system of LA_EXTRAS, on arrays from .npy files.
  *
  * For people who write their own kernels: save q, k, v from NumPy, PyTorch or JAX, run this, and
  * compare. `attend --help` lists the options; each is one row of the table below.
@@ -213,7 +213,7 @@ struct job {
     const family *family;
     int64_t batch, tokens, keys, q_heads, k_heads, heads, dim_k, dim_v;
     int64_t r; /* rows of the state: channels of a feature */
-    size_t state_floats, head_floats;
+    size_t head_floats;
     float *state_in, *state_out, *out, *lse;
     int64_t *lengths, *key_lengths, *positions;
     size_t workspace_size, thread_count, runs;
@@ -483,8 +483,9 @@ static void refuse_shape(const job *j, int o, const char *wanted)
 static void want_shape(const job *j, int o, int rank, const int64_t *shape)
 {
     char wanted[TEXT] = "";
+    if (npy_has_shape(&j->in[o].file, rank, shape)) return;
     print_shape(wanted, rank, shape);
-    if (!npy_has_shape(&j->in[o].file, rank, shape)) refuse_shape(j, o, wanted);
+    refuse_shape(j, o, wanted);
 }
 
 /* It must have one of these ranks, a bit each: above 2 those dimensions from the front, else, being
@@ -502,9 +503,9 @@ static void want_ranks(const job *j, int o, unsigned ranks, const int64_t shape[
     refuse_shape(j, o, wanted);
 }
 
-/* Sizes that the library would refuse without a word on whose they are: only the dimension `tokens`
- * may be 0, and heads, channels and columns have a limit. */
-static void want_sizes(const job *j, int o, int rank, int tokens)
+/* Sizes that the library would refuse without a word on whose they are: only dimensions with a bit
+ * in `empty` may be 0, and heads, channels and columns have a limit. */
+static void want_sizes(const job *j, int o, int rank, unsigned empty)
 {
     const npy_array *file = &j->in[o].file;
     char have[TEXT] = "";
@@ -513,14 +514,15 @@ static void want_sizes(const job *j, int o, int rank, int tokens)
         refuse(o, "%s: has shape %s, needs %d dimensions", j->set[o].text, have, rank);
     for (int i = 0; i < rank; ++i) {
         const int64_t size = file->shape[i];
-        if (i != tokens && size == 0) refuse(o, "%s: has shape %s, is empty", j->set[o].text, have);
-        if ((i > 1 || i == rank - 1) && size > 1 << 20)
+        if (size == 0 && !(empty & BIT(i)))
+            refuse(o, "%s: has shape %s, is empty", j->set[o].text, have);
+        if (size > 1 << 20 && (i > 1 || i == rank - 1))
             refuse(o, "%s: has shape %s, is wider than 1048576", j->set[o].text, have);
     }
 }
 
 /* The arrays fix all sizes: B, T, Hq and dk stand in q; S and Hk in k; H and dv in v. Scans have
- * channels in place of heads; what has no queries has as many as keys. */
+ * channels in place of heads; what has no queries has as many as keys. Given logits need no dk. */
 static void set_sizes(job *j)
 {
     const int rank = is(j, SCANS) ? 3 : 4, own = is(j, ENGINE); /* heads of v */
@@ -528,7 +530,8 @@ static void set_sizes(job *j)
     const int64_t *k = given(j, O_K) ? j->in[O_K].file.shape : v;
     const int causal = is(j, ENGINE) && (!given(j, O_BIDIRECTIONAL) || j->variant == INFINI);
     for (int o = O_Q; o <= O_V; ++o)
-        if (given(j, o)) want_sizes(j, o, rank, 1);
+        if (given(j, o))
+            want_sizes(j, o, rank, BIT(1) | (o != O_V && given(j, O_LOGITS) ? BIT(3) : 0));
     {
         const int64_t key_shape[] = {q[0], causal ? q[1] : k[1], k[2], q[3]};
         const int64_t value_shape[] = {q[0], k[1], own ? v[2] : given(j, O_K) ? k[2] : q[2], v[3]};
@@ -545,6 +548,7 @@ static void set_sizes(job *j)
     j->dim_v = v[rank - 1];
 }
 
+/* What an initialiser answers. */
 static void started(const job *j, la_status status, int o)
 {
     if (status != LA_OK) refuse(o, "%s: %s", j->set[o].text, la_status_text(status));
@@ -576,7 +580,7 @@ static int64_t side(const job *j, int o, int back)
 {
     const npy_array *file = &j->in[o].file;
     if (!given(j, o)) return 0;
-    want_sizes(j, o, file->rank == 3 ? 3 : 2, -1);
+    want_sizes(j, o, file->rank == 3 ? 3 : 2, 0);
     return file->shape[file->rank - 1 - back];
 }
 
@@ -919,33 +923,43 @@ static void set_out(job *j)
 
 /* ---- states: three files outside, S then z then m of each head inside ------------------------ */
 
+static int is_state(int o)
+{
+    return o >= O_STATE_IN && o <= O_MAX_OUT;
+}
+
+/* 0: S, 1: z, 2: m. */
+static int part_of(int o)
+{
+    return (o - O_STATE_IN) / 2; /* the options stand in pairs */
+}
+
 static int scan_state_shape(const job *j, int64_t shape[4])
 {
-    const int numbers = j->variant == RWKV4 ? 2 : 1; /* of a channel in rows, or one */
+    const int last = j->variant == RWKV4 ? 2 : 1;
     shape[0] = j->batch;
     shape[1] = j->r;
-    shape[numbers] = j->dim_v;
-    return numbers + 1;
+    shape[last] = j->dim_v;
+    return last + 1;
 }
 
 static int state_shape(const job *j, int o, int64_t shape[4])
 {
-    const int S = o == O_STATE_IN || o == O_STATE_OUT, z = o == O_NORM_IN || o == O_NORM_OUT;
-    const int vk = choice(j, O_STATE_LAYOUT) == LA_VK;
+    const int part = part_of(o), vk = choice(j, O_STATE_LAYOUT) == LA_VK;
     if (is(j, SCANS)) return scan_state_shape(j, shape);
     shape[0] = j->batch;
     shape[1] = j->heads;
-    shape[2] = S && vk ? j->dim_v : j->r;
+    shape[2] = part == 0 && vk ? j->dim_v : j->r;
     shape[3] = vk ? j->r : j->dim_v;
-    return S ? 4 : z ? 3 : 2;
+    return 4 - part;
 }
 
 /* Copies the part of every head that is in file o, from or to the array of that file. */
 static void copy_part(const job *j, float *packed, int o, float *part, int join)
 {
     const size_t r = (size_t)j->r, S = r * (size_t)j->dim_v;
-    const int whole = o == O_STATE_IN || o == O_STATE_OUT, z = o == O_NORM_IN || o == O_NORM_OUT;
-    const size_t offset = whole ? 0 : z ? S : S + r, size = whole ? S : z ? r : 1;
+    const size_t offsets[] = {0, S, S + r}, sizes[] = {S, r, 1};
+    const size_t offset = offsets[part_of(o)], size = sizes[part_of(o)];
     for (size_t h = 0; h < (size_t)j->batch * (size_t)j->heads; ++h) {
         float *inside = packed + h * j->head_floats + offset, *outside = part + h * size;
         if (join) memcpy(inside, outside, size * sizeof *part);
@@ -963,49 +977,32 @@ static void join_state(job *j)
     }
 }
 
+/* Rows of the state, as many as the library's state has room for. */
 static int64_t state_rows(const job *j)
 {
-    const la_layer *layer = &j->work.layer;
-    const int64_t n = j->dim_k, m = layer->features;
-    switch (j->variant) {
-    case LA_COSFORMER: return 2 * n;
-    case LA_FAVOR: return layer->favor_kernel == LA_FAVOR_HYPERBOLIC ? 2 * m : m;
-    case LA_DPFP: return 2 * n * layer->nu;
-    case LA_BASED: return 1 + n + n * (n + 1) / 2;
-    case LA_HEDGEHOG:
-    case LA_RFF: return 2 * m;
-    case RWKV4: return 3;
-    case HGRN: return 1;
-    default: return n;
-    }
-}
-
-/* The parts that the files hold must be there in the library's state. */
-static void check_state_size(const job *j)
-{
-    size_t parts = (size_t)j->r * (size_t)j->dim_v;
-    if (is(j, NORMALISED)) parts += (size_t)j->r;
-    if (has_maximum(j)) parts += 1;
-    if (j->head_floats != parts) refuse(O_VARIANT, "the library's state has an unknown layout");
+    const size_t z = is(j, NORMALISED) ? 1 : 0, m = has_maximum(j) ? 1 : 0;
+    const size_t columns = (size_t)j->dim_v + z;
+    if (j->head_floats < m || (j->head_floats - m) % columns)
+        refuse(O_VARIANT, "the library's state has an unknown layout");
+    return (int64_t)((j->head_floats - m) / columns);
 }
 
 static void set_state(job *j)
 {
     const int wanted = given(j, O_STATE_OUT) || given(j, O_NORM_OUT) || given(j, O_MAX_OUT);
-    size_t count = (size_t)j->batch;
+    const size_t numbers = j->variant == RWKV4 ? 3 : 1; /* of a channel of a scan */
+    const size_t floats = is(j, SCANS) ? numbers * (size_t)j->dim_v
+                                       : la_state_floats(&j->work.layer);
+    const size_t batch = (size_t)j->batch;
+    if (!is(j, STATES) || floats == 0) return; /* the library has the reason */
+    if (batch > SIZE_MAX / 8 / floats) refuse(O_V, "the states do not fit the address space");
+    j->head_floats = floats / (size_t)j->heads;
     j->r = state_rows(j);
-    j->state_floats = is(j, SCANS) ? (size_t)(j->r * j->dim_v) : la_state_floats(&j->work.layer);
-    if (!is(j, STATES) || j->state_floats == 0) return; /* the library has the reason */
-    j->head_floats = j->state_floats / (size_t)j->heads;
-    check_state_size(j);
-    if (count > SIZE_MAX / 8 / j->state_floats)
-        refuse(O_V, "the states do not fit the address space");
-    count *= j->state_floats;
     if (given(j, O_STATE_IN)) {
-        j->state_in = (float *)need(O_STATE_IN, count, sizeof(float));
+        j->state_in = (float *)need(O_STATE_IN, batch * floats, sizeof(float));
         join_state(j);
     }
-    if (wanted) j->state_out = (float *)need(O_STATE_OUT, count, sizeof(float));
+    if (wanted) j->state_out = (float *)need(O_STATE_OUT, batch * floats, sizeof(float));
     j->work.call.state_in = j->work.scan.state_in = j->state_in;
     j->work.call.state_out = j->work.scan.state_out = j->state_out;
 }
@@ -1222,11 +1219,6 @@ static char *temporary_name(int o, const char *path)
         fclose(taken);
     }
     return name;
-}
-
-static int is_state(int o)
-{
-    return o == O_STATE_OUT || o == O_NORM_OUT || o == O_MAX_OUT;
 }
 
 static int collect_outputs(const job *j, output *outputs)

@@ -473,7 +473,6 @@ scan_parts() {
 }
 
 test_scans() {
-    array "$i/sS.npy" '(1, 3, 3)' 25 0.5 1.5
     for isa in auto $isas; do
         name="rwkv4 $isa" problem=
         wanted "$name" || continue
@@ -564,7 +563,10 @@ test_attention() {
     random 20 1 0 0 | tensor zeroU '(5, 4)'
     random 15 1 0 0 | tensor zeroL '(3, 5)'
     random 9 1 0 0 | tensor zeroR '(3, 3)'
-    attended=$one one="--q $i/q.npy --v $i/v.npy $out"
+    printf '' | npy '<f4' False '(1, 3, 2, 0)' > "$i/nothing.npy"
+    attended=$one one="--q $i/nothing.npy --k $i/nothing.npy --v $i/v.npy $out"
+    weights 'logits alone' 't == 0 ? 0 : b' --variant softmax --logits "$i/logits.npy"
+    one="--q $i/q.npy --v $i/v.npy $out"
     weights 'a synthesizer' 't == 0 ? a : t == 1 ? (a + b) / 2 : (a + b + c) / 3' \
         --variant synthesizer --w1 "$i/zeroU.npy" --w2 "$i/zeroL.npy"
     one="--v $i/v.npy $out"
@@ -578,23 +580,22 @@ test_attention() {
         logsums softmax 'log(t)' --variant softmax --scale 0 $one
         logsums linformer 'log(2)' --variant linformer --scale 0 --E "$i/zeroE.npy" $one
     }
-    attention="--variant softmax $one"
     # shellcheck disable=SC2086
     {
-        refused 'a gate of softmax' --log-decay $attention --log-decay "$i/g.npy"
-        refused 'a state of softmax' --state-out $attention --state-out "$work/out/S.npy"
-        refused 'a form of softmax' --form $attention --form recurrent
-        refused 'a bias of softmax' --bias $attention --bias 1
+        refused 'a gate of softmax' --log-decay $softmax --log-decay "$i/g.npy"
+        refused 'a state of softmax' --state-out $softmax --state-out "$work/out/S.npy"
+        refused 'a form of softmax' --form $softmax --form recurrent
+        refused 'a bias of softmax' --bias $softmax --bias 1
         refused 'a window of retnet' --window $retnet --window 4
-        refused 'sinks without a window' --sinks $attention --sinks 4
-        refused 'a negative window' --window $attention --window -1
-        refused 'a huge window' --window $attention --window 9007199254740991
-        refused 'logits of another shape' --logits $attention --logits "$i/g.npy"
+        refused 'sinks without a window' --sinks $softmax --sinks 4
+        refused 'a negative window' --window $softmax --window -1
+        refused 'a huge window' --window $softmax --window 9007199254740991
+        refused 'logits of another shape' --logits $softmax --logits "$i/g.npy"
         refused 'values of other heads' --v --variant softmax --q "$i/q.npy" --k "$i/k.npy" \
             --v "$i/one.npy" --out "$work/out/o.npy"
         refused 'heads that do not divide' --q --variant softmax --q "$i/three.npy" \
             --k "$i/k.npy" --v "$i/v.npy" --out "$work/out/o.npy"
-        refused 'a length beyond' --lengths $attention --lengths "$i/length4.npy"
+        refused 'a length beyond' --lengths $softmax --lengths "$i/length4.npy"
     }
 }
 
@@ -619,7 +620,7 @@ make_inputs() {
     array "$i/one.npy" '(1, 3, 1, 5)' 13 -1 1
     array "$i/three.npy" '(1, 3, 3, 4)' 14 -1 1
     printf '%s' '\002\000\000\000' | npy '<i4' False '(1,)' > "$i/two.npy"
-    for length in -1 2.5 4; do
+    for length in -1 2.5 4 6; do
         echo $length | float32 | npy '<f4' False '(1,)' > "$i/length$length.npy"
     done
     one="--q $i/q.npy --k $i/k.npy --v $i/v.npy --out $work/out/o.npy"
@@ -629,6 +630,9 @@ make_inputs() {
         retnet="--variant retnet --log-decay $i/heads.npy $one"
         lightning="--variant lightning --log-decay $i/heads.npy $one"
         gla="--variant gla --log-decay $i/channels.npy $one"
+        rwkv6="--variant rwkv6 $one"
+        rwkv7="--variant rwkv7 --a $i/k.npy --b $i/k.npy $one"
+        sigmoid="--variant sigmoid $one"
     }
     for n in '' 2 3; do # all of five tokens, or the first two and the others
         for row in 'k 21 -2 2' 'v 22 -1 1'; do
@@ -640,6 +644,7 @@ make_inputs() {
     done
     array "$i/sw.npy" '(3,)' 23 -2 0
     array "$i/su.npy" '(3,)' 24 -1 1
+    array "$i/sS.npy" '(1, 3, 3)' 25 0.5 1.5
     out="--out $work/out/o.npy"
     rwkv4="--variant rwkv4 --k $i/sk.npy --v $i/sv.npy --log-decay $i/sw.npy --bonus $i/su.npy $out"
     hgrn="--variant hgrn --v $i/sv.npy --log-decay $i/sw.npy $out"
@@ -650,6 +655,11 @@ make_inputs() {
     array "$i/L5.npy" '(3, 5)' 28 -1 1
     array "$i/W3.npy" '(2, 4)' 29 -1 1
     array "$i/R.npy" '(3, 3)' 30 -1 1
+    array "$i/b1.npy" '(5,)' 31 -1 1
+    array "$i/b2.npy" '(3,)' 32 -1 1
+    array "$i/b3.npy" '(2,)' 35 -1 1
+    array "$i/c1.npy" '(6,)' 33 -1 1
+    array "$i/c2.npy" '(6,)' 34 -1 1
     x="--q $i/q.npy --v $i/v.npy $out"
     dense="--variant synthesizer --w1 $i/W1.npy --w2 $i/L5.npy $x"
     products="--variant synthesizer --factorised --w1 $i/W1.npy --w2 $i/W3.npy $x"
@@ -660,6 +670,7 @@ make_inputs() {
     elu="--variant elu $one"
     favor="--variant favor --projection $i/W.npy $one"
     cosformer="--variant cosformer --horizon 3 $one"
+    softmax="--variant softmax $one"
     hedgehog="--variant hedgehog --projection $i/W.npy $one"
     dpfp="--variant dpfp $one"
     # shellcheck disable=SC2086
@@ -759,46 +770,91 @@ test_options() {
     done
 }
 
-# unused VARIANT OPTION...: each of them is refused, alone.
-unused() {
+# uses VARIANT OPTION...: all other options of --help are refused by $VARIANT, alone.
+uses() {
     variant=$1
+    name="options that $variant does not use" problem=
+    wanted "$name" || return 0
     eval "arguments=\$$variant"
     shift
-    for option in "$@"; do
-        case $option in
-        --norm-in) row="--state-in $i/S.npy --norm-in $i/z.npy" ;;
-        --max-in) row="--state-in $i/S.npy --norm-in $i/z.npy --max-in $i/m.npy" ;;
-        --projection) row="--projection $i/W.npy" ;;
-        --q-projection) row="--q-projection $i/W.npy" ;;
-        --hedgehog-kernel) row='--hedgehog-kernel exp' ;;
-        *-out) row="$option $work/out/more.npy" ;;
-        --bidirectional) row=$option ;;
-        --eps-mode) row='--eps-mode add' ;;
-        --favor-kernel) row='--favor-kernel relu' ;;
-        *) row="$option 1" ;;
-        esac
-        case $variant in
-        elu | favor | cosformer | hedgehog) ;;
-        *) row=$(echo "$row" | sed 's|--norm-in [^ ]* --max|--max|') ;;
+    rm -f "$work"/out/*
+    while read -r option kind; do
+        case " $* " in *" ${option#--} "*) continue ;; esac
+        case $option:$kind in
+        *-out:F) value=$work/out/more.npy ;;
+        *:F) value=$i/q.npy ;;
+        *:?) value=1 ;;
+        *) value=${kind%%|*} ;;
         esac
         # shellcheck disable=SC2086
-        refused "$option with $variant" $option $arguments $row
+        launch "$attend" $arguments $option $value
+        [ $status -eq 2 ] && one_line "attend: $option: not used by" && [ ! -s "$work/stdout" ] ||
+            problem="$problem; $option: status $status: $(said)"
+    done < "$work/options"
+    for option in "$@"; do
+        grep -q "^--$option " "$work/options" || problem="$problem; there is no --$option"
     done
+    verdict "$name" "$problem$(leftovers)"
 }
 
 test_unused() {
-    others='--horizon --position --favor-kernel --feature-eps --projection --max-in --max-out
-        --q-projection --hedgehog-kernel --nu'
-    for variant in retnet lightning gla delta gdn; do
-        # shellcheck disable=SC2086
-        unused $variant --eps --eps-mode --bidirectional --norm-in --norm-out $others
-    done
+    "$attend" --help |
+        awk '/^  --/ { print $1, substr($0, 23, 1) == " " ? "" : $2 }' > "$work/options"
+    all='variant v out lengths isa threads repeat compare tolerance'
+    engine="$all q k beta state-in state-out state-layout chunk scale l2norm l2-eps l2-mode"
+    engine="$engine head-map"
+    linear="$engine log-decay form skip out-gate"
+    averages='norm-in norm-out bidirectional eps eps-mode'
+    normalised="$linear $averages key-lengths"
+    attention="$all q k key-lengths bidirectional scale position head-map window sinks logits"
+    synthesizer="$all bidirectional window sinks lse-out kind factorised w1"
     # shellcheck disable=SC2086
-    unused elu $others
-    unused favor --horizon --position --hedgehog-kernel --nu
-    unused hedgehog --horizon --position --favor-kernel --nu --max-in --max-out
-    unused dpfp --eps --bidirectional --feature-eps --projection --norm-out
-    unused cosformer --favor-kernel --feature-eps --projection --max-in --max-out
+    {
+        for variant in retnet lightning gla; do uses $variant $linear; done
+        for variant in delta gdn; do uses $variant $linear erase; done
+        uses rwkv6 $linear bonus
+        uses rwkv7 $linear a b
+        uses dpfp $linear nu
+        uses elu $normalised
+        uses favor $normalised max-in max-out projection q-projection favor-kernel feature-eps
+        uses hedgehog $normalised projection projection-bias q-projection q-projection-bias \
+            hedgehog-kernel feature-eps
+        uses cosformer $normalised horizon position
+        uses softmax $attention lse-out
+        uses sigmoid $attention bias
+        uses infini $engine $averages segment update
+        uses linformer $all q k key-lengths scale head-map lse-out E F
+        uses dense $synthesizer q b1 w2 b2
+        uses products $synthesizer q b1 w2 b2
+        uses random $synthesizer tokens
+        uses pairs $synthesizer tokens w2
+        uses rwkv4 $all k log-decay bonus state-in state-out
+        uses hgrn $all log-decay state-in state-out
+    }
+}
+
+# requires VARIANT OPTION...: without one of them it does not run.
+requires() {
+    variant=$1
+    shift
+    for option in "$@"; do
+        eval "arguments=\$$variant"
+        # shellcheck disable=SC2046
+        refused "$variant without $option" "$option" $(without "$option" "$arguments")
+    done
+}
+
+test_required() {
+    requires softmax --q --k --v --out
+    requires infini --q --k --v --out --beta --segment
+    requires linformer --q --k --v --out --E
+    requires dense --q --v --out --w1 --w2
+    requires products --q --v --out --w1 --w2
+    requires random --v --out --w1
+    requires pairs --v --out --w1 --w2
+    requires rwkv4 --k --v --out --log-decay --bonus
+    requires hgrn --v --out --log-decay
+    requires rwkv7 --a --b
 }
 
 # bad_file OPTION: everything that can be wrong with the file of one option.
@@ -836,6 +892,11 @@ bad_file() {
     bad_header "<f4" False '(4294967296, 4294967296, 2, 2)'
     bad_header "<f4" False '(9223372036854775807, 3, 2, 0)'
     bad_header "<f4" False '(-1, 3, 2, 4)'
+}
+
+# without OPTION TEXT: the text without the option and its value.
+without() {
+    echo "$2" | sed "s| $1 [^ ]*||"
 }
 
 shape_of() {
@@ -883,9 +944,96 @@ test_shapes() {
     wrong_shape --projection '(6, 5)' '(6,)' '(1, 6, 4)' '(2, 6, 5)' '(3, 6, 4)'
     wrong_shape --norm-in '(1, 2, 4)' '(1, 6)' '(2, 2, 6)'
     wrong_shape --max-in '(2,)' '(1, 3)' '(1, 2, 1)'
-    arguments_with=
+    arguments_with=$favor
+    wrong_shape --log-decay '(3,)' '(1, 3, 2, 4)' # its features are no channels of the keys
+    arguments_with="$hedgehog --projection-bias $i/c1.npy --q-projection $i/W2.npy"
+    wrong_shape --projection-bias '(5,)' '(2, 6)' '(1, 6)' '(6, 1)'
+    wrong_shape --q-projection-bias '(5,)' '(2, 6)'
+    arguments_with="$elu --bidirectional"
+    wrong_shape --key-lengths '(2,)' '(1, 1)'
+    arguments_with="$delta --skip $i/heads.npy --out-gate $i/v.npy"
+    wrong_shape --skip '(1,)' '(3,)' '(2, 1)' '(2, 4)' '(1, 3, 2)' '(1, 3, 2, 5)'
+    wrong_shape --out-gate '(1, 3, 2)' '(1, 3, 2, 4)' '(1, 2, 2, 5)'
+    wrong_shape --erase '(1, 3, 2)' '(1, 3, 2, 5)' '(2, 4)'
+    arguments_with=$rwkv6
+    wrong_shape --bonus '(2,)' '(1, 4)' '(2, 5)' '(1, 3, 2)' '(1, 3, 2, 5)'
+    arguments_with=$rwkv7
+    wrong_shape --a '(1, 3, 2)' '(1, 3, 2, 5)' '(2, 4)'
+    wrong_shape --b '(1, 3, 2)' '(1, 3, 2, 5)' '(1, 2, 2, 4)'
+    arguments_with=$softmax
+    wrong_shape --q '(1, 3, 2)' '(0, 3, 2, 4)' '(1, 3, 2, 0)' '(1, 3, 0, 4)'
+    wrong_shape --v '(1, 3, 1, 5)' '(1, 2, 2, 5)'
+    wrong_shape --logits '(1, 3, 2)' '(1, 3, 2, 4)' '(1, 3, 1, 3)'
     # shellcheck disable=SC2086
     refused 'a kv state as vk' --state-in $gdn --state-layout vk --state-in "$i/S.npy"
+}
+
+test_system_shapes() {
+    arguments_with="$infini --state-in $i/S.npy --norm-in $i/z.npy"
+    wrong_shape --k '(1, 2, 2, 4)' '(1, 3, 3, 4)'
+    wrong_shape --beta '(1,)' '(2, 4)' '(1, 3, 2)' '(1, 3, 2, 5)'
+    wrong_shape --state-in '(2, 4, 5)' '(1, 2, 5, 4)' '(1, 1, 4, 5)'
+    wrong_shape --norm-in '(1, 2, 5)' '(2, 4)'
+    arguments_with="$linformer --F $i/E.npy"
+    wrong_shape --E '(2, 2)' '(3,)' '(3, 0)' '(0, 2)' '(1, 3, 2)' '(1, 2, 3, 2)'
+    wrong_shape --F '(3, 3)' '(4, 2)' '(1, 3, 2)' '(3,)'
+    wrong_shape --v '(1, 3, 1, 5)' '(1, 2, 2, 5)'
+    arguments_with="$dense --b1 $i/b1.npy --b2 $i/b2.npy"
+    wrong_shape --q '(1, 4, 2, 4)' '(1, 3, 2)'
+    wrong_shape --v '(1, 3, 1, 5)' '(2, 3, 2, 5)'
+    wrong_shape --w1 '(5, 5)' '(5,)' '(3, 5, 4)' '(0, 4)'
+    wrong_shape --w2 '(2, 5)' '(3, 4)' '(3,)' '(1, 3, 5)'
+    wrong_shape --b1 '(4,)' '(1, 5)' '(5, 2)' '(2, 5, 1)'
+    wrong_shape --b2 '(4,)' '(1, 3)' '(3, 2)'
+    arguments_with="$products --b2 $i/b3.npy"
+    wrong_shape --w2 '(2, 5)' '(2,)' '(3, 2, 4)' '(0, 4)'
+    wrong_shape --b2 '(3,)' '(2, 3)'
+    arguments_with=$random
+    wrong_shape --w1 '(2, 2)' '(3, 4)' '(3,)' '(1, 3, 3)' '(1, 1, 3, 3)'
+    wrong_shape --v '(1, 3, 2)' '(0, 3, 2, 5)' '(1, 3, 0, 5)' '(1, 3, 2, 0)'
+    arguments_with=$pairs
+    wrong_shape --w2 '(3, 4)' '(2, 5)' '(4, 5)' '(1, 3, 5)'
+    arguments_with="$rwkv4 --state-in $i/sS.npy"
+    wrong_shape --k '(0, 5, 3)' '(1, 5, 0)' '(1, 5, 1, 3)'
+    wrong_shape --v '(1, 5, 4)' '(1, 4, 3)' '(2, 5, 3)' '(5, 3)'
+    wrong_shape --log-decay '(2,)' '(1, 5, 2)' '(1, 3)' '(1, 4, 3)'
+    wrong_shape --bonus '(2,)' '(1, 3)' '(1, 5, 3)'
+    wrong_shape --state-in '(1, 3)' '(1, 3, 2)' '(1, 2, 3)' '(3, 3)'
+    arguments_with=$hgrn
+    wrong_shape --v '(5, 3)' '(0, 5, 3)' '(1, 5, 0)'
+    wrong_shape --state-in '(3,)' '(1, 2)' '(1, 3, 3)'
+    arguments_with=
+}
+
+test_system_values() {
+    # shellcheck disable=SC2086
+    {
+        for segment in 0 -1 1.5 x 281474976710657; do
+            refused "a segment of $segment" --segment $(without --segment "$infini") \
+                --segment $segment
+        done
+        refused 'an unknown update' --update $infini --update add
+        refused 'the form of a segment' --form $infini --form auto
+        refused 'an unknown kind' --kind $dense --kind factorised
+        refused 'more tokens than keys' --tokens $random --tokens 4
+        refused 'more tokens than a number' --tokens $random --tokens 1e3
+        refused 'a length beyond a scan' --lengths $hgrn --lengths $i/length6.npy
+        refused 'a length beyond a segment' --lengths $infini --lengths $i/length4.npy
+        refused 'a length beyond the keys' --key-lengths $softmax --key-lengths $i/length4.npy
+        refused 'half a key' --key-lengths $softmax --key-lengths $i/length2.5.npy
+        refused 'lengths of keys, causal' --key-lengths $elu --key-lengths $i/two.npy
+        refused 'a skip in both directions' --skip $elu --bidirectional --skip $i/heads.npy
+        refused 'a bias without its projection' --q-projection-bias $hedgehog \
+            --q-projection-bias $i/c1.npy
+        refused 'a memory without its normaliser' --norm-in $infini --state-in $i/S.npy
+        refused 'a horizon before the last token' --horizon --variant cosformer --horizon 1 $one
+    }
+    for row in "--E $linformer" "--w1 $dense" "--bonus $rwkv4"; do
+        option=${row%% *}
+        # shellcheck disable=SC2046
+        refused "a missing $option" "$option" $(without "$option" "${row#* }") "$option" \
+            "$i/none.npy"
+    done
 }
 
 test_outputs() {
@@ -901,6 +1049,14 @@ test_outputs() {
         refused 'one file for two outputs' --state-out $gdn --state-out $o/o.npy
         refused 'an output over the reference' --out $inputs --out $i/v.npy --compare $i/v.npy
         refused 'an empty output name' --out $inputs --out ''
+        refused 'timing what cannot be written' --out $inputs --out $o/none/o.npy --repeat 2
+        refused 'an output over the reference, by another name' --out $inputs --out $i/./v.npy \
+            --compare $i/v.npy
+        [ ! -e /dev/full ] || refused 'a full device' --state-out $gdn --state-out /dev/full
+        refused 'a name of two lines' --q $(without --q "$gdn") --q "$i/q
+.npy"
+        refused 'an option of two lines' '--q?x' $gdn '--q
+x' 1
     }
     [ "$(wc -c < "$i/v.npy")" -eq 248 ] || verdict 'keeps the reference' 'v.npy has changed'
 }
@@ -1137,11 +1293,6 @@ two() {
     echo "$i/$both.npy"
 }
 
-# without OPTION TEXT: the text without the option and its value.
-without() {
-    echo "$2" | sed "s| $1 [^ ]*||"
-}
-
 # of_each OPTION SHAPE LOW HIGH ARGUMENTS: another array in the place of its own for head 1
 of_each() {
     own=$(echo "$5" | sed -n "s|.* $1 \([^ ]*\).*|\1|p")
@@ -1157,16 +1308,12 @@ test_heads() {
     of_each --F '(2, 3, 2)' -1 1 "$linformer --F $i/E.npy"
     of_each --w1 '(2, 5, 4)' -1 1 "$dense"
     of_each --w2 '(2, 3, 5)' -1 1 "$dense"
-    array "$i/b1.npy" '(5,)' 31 -1 1
-    array "$i/b2.npy" '(3,)' 32 -1 1
     of_each --b1 '(2, 5)' -1 1 "$dense --b1 $i/b1.npy --b2 $i/b2.npy"
     of_each --b2 '(2, 3)' -1 1 "$dense --b1 $i/b1.npy --b2 $i/b2.npy"
     of_each --w2 '(2, 2, 4)' -1 1 "$products"
     of_each --w1 '(2, 3, 3)' -1 1 "$random"
     of_each --w2 '(2, 3, 5)' -1 1 "$pairs"
     of_each --projection '(2, 6, 4)' -1 1 "$favor"
-    array "$i/c1.npy" '(6,)' 33 -1 1
-    array "$i/c2.npy" '(6,)' 34 -1 1
     inputs=$(without --out "$one")
     # shellcheck disable=SC2086
     for bias in --projection-bias "--q-projection $i/W2.npy --q-projection-bias"; do
@@ -1322,8 +1469,13 @@ test_help() {
     for option in variant form chunk isa bidirectional scale eps eps-mode l2norm l2-eps horizon \
         position head-map state-layout threads repeat q k v log-decay beta projection favor-kernel \
         q-projection hedgehog-kernel nu feature-eps l2-mode lengths state-in norm-in max-in out \
-        state-out norm-out max-out compare tolerance; do
+        state-out norm-out max-out compare tolerance window sinks bias logits lse-out erase bonus \
+        a b key-lengths projection-bias q-projection-bias skip out-gate segment update E F kind \
+        factorised w1 b1 w2 b2 tokens; do
         grep -q "^  --$option " "$work/stdout" || problem="$problem; not --$option"
+    done
+    for variant in elu mapped softmax sigmoid infini linformer synthesizer rwkv4 hgrn; do
+        grep -q "^Variants:.* $variant\b" "$work/stdout" || problem="$problem; not $variant"
     done
     verdict "$name" "$problem"
 }
@@ -1396,8 +1548,11 @@ test_scans
 test_numbers
 test_options
 test_unused
+test_required
 test_files
 test_shapes
+test_system_shapes
+test_system_values
 test_outputs
 test_older_output
 test_probes
