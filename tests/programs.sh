@@ -124,8 +124,9 @@ count() {
         END { print (n < 0 || n > 1000) ? 0 : n }'
 }
 
-# numbers FILE: the elements of a float file, one per line.
+# numbers FILE: the elements of a float file, one per line; none where there is no file.
 numbers() {
+    [ -f "$1" ] || return 0
     # shellcheck disable=SC2046
     set -- "$1" $(od -An -v -tu1 -j8 -N2 "$1")
     offset=$((10 + $2 + 256 * $3))
@@ -995,7 +996,7 @@ test_system_shapes() {
     wrong_shape --w2 '(3, 4)' '(2, 5)' '(4, 5)' '(1, 3, 5)'
     arguments_with="$rwkv4 --state-in $i/sS.npy"
     wrong_shape --k '(0, 5, 3)' '(1, 5, 0)' '(1, 5, 1, 3)'
-    wrong_shape --v '(1, 5, 4)' '(1, 4, 3)' '(2, 5, 3)' '(5, 3)'
+    wrong_shape --v '(1, 5, 4)' '(1, 4, 3)' '(5, 3)'
     wrong_shape --log-decay '(2,)' '(1, 5, 2)' '(1, 3)' '(1, 4, 3)'
     wrong_shape --bonus '(2,)' '(1, 3)' '(1, 5, 3)'
     wrong_shape --state-in '(1, 3)' '(1, 3, 2)' '(1, 2, 3)' '(3, 3)'
@@ -1338,6 +1339,23 @@ test_biased_projection() {
     verdict "$name" "$(said)$(close "$work/out/S.npy" $golden/$f/phi.npy 2e-6)"
 }
 
+# What the memory alone says in the second segment, by the same memory in both directions: the
+# scale is not the memory's.
+test_memory() {
+    name='the memory of a segment'
+    wanted "$name" || return 0
+    printf '100\n100\n' | tensor certain '(2,)'
+    # shellcheck disable=SC2086
+    {
+        launch "$attend" $elu --bidirectional --key-lengths "$i/two.npy" --eps 0.5
+        problem=$(said)
+        numbers "$work/out/o.npy" | tail -n 10 | tensor want '(10,)'
+        launch "$attend" $(without --beta "$infini") --beta "$i/certain.npy" --eps 0.5 --scale 2
+    }
+    numbers "$work/out/o.npy" | tail -n 10 | tensor have '(10,)'
+    verdict "$name" "$problem$(said)$(close "$i/have.npy" "$i/want.npy" 2e-6)"
+}
+
 # The last token of a random Synthesizer, alone.
 test_last_token() {
     name='the last token of a synthesizer'
@@ -1562,6 +1580,7 @@ test_split
 test_lengths
 test_heads
 test_biased_projection
+test_memory
 test_last_token
 test_reading
 test_empty
