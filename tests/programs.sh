@@ -460,7 +460,7 @@ scan_parts() {
     wanted "$name" || return 0
     for part in '2:' '3:--state-in '; do
         n=${part%%:*} in=${part#*:}
-        # shellcheck disable=SC2086
+        # shellcheck disable=SC2046,SC2086
         launch "$attend" --variant "$variant" --v "$i/sv$n.npy" ${in:+$in$work/out/S2.npy} \
             --out "$work/out/o$n.npy" --state-out "$work/out/S$n.npy" \
             $(echo "$*" | sed "s/sk.npy/sk$n.npy/")
@@ -842,6 +842,8 @@ requires() {
         eval "arguments=\$$variant"
         # shellcheck disable=SC2046
         refused "$variant without $option" "$option" $(without "$option" "$arguments")
+        wanted "refuses $variant without $option" && ! grep -q ': required by' "$work/stderr" &&
+            verdict "says that $variant requires $option" "$(said)"
     done
 }
 
@@ -1007,7 +1009,7 @@ test_system_shapes() {
 }
 
 test_system_values() {
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2046,SC2086
     {
         for segment in 0 -1 1.5 x 281474976710657; do
             refused "a segment of $segment" --segment $(without --segment "$infini") \
@@ -1041,7 +1043,7 @@ test_outputs() {
     o=$work/out
     inputs=$(echo "$gdn" | sed 's| --out [^ ]*||')
     mkdir -p "$work/folder"
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2046,SC2086
     {
         refused 'an output in no folder' --out $inputs --out $o/none/o.npy
         refused 'a state in no folder' --state-out $gdn --state-out $o/none/S.npy
@@ -1345,7 +1347,7 @@ test_memory() {
     name='the memory of a segment'
     wanted "$name" || return 0
     printf '100\n100\n' | tensor certain '(2,)'
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2046,SC2086
     {
         launch "$attend" $elu --bidirectional --key-lengths "$i/two.npy" --eps 0.5
         problem=$(said)
