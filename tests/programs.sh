@@ -124,8 +124,9 @@ count() {
         END { print (n < 0 || n > 1000) ? 0 : n }'
 }
 
-# numbers FILE: the elements of a float file, one per line.
+# numbers FILE: the elements of a float file, one per line; none where there is no file.
 numbers() {
+    [ -f "$1" ] || return 0
     # shellcheck disable=SC2046
     set -- "$1" $(od -An -v -tu1 -j8 -N2 "$1")
     offset=$((10 + $2 + 256 * $3))
@@ -221,9 +222,10 @@ case_options() {
     lightning_* | gla_* | kda_*) echo "--variant ${1%_*}" ;;
     *) echo '--variant deltanet' ;;
     esac
-    for input in q k v beta lengths; do
+    for input in q k v beta; do
         [ ! -f "$f/$input.npy" ] || echo "--$input $f/$input.npy"
     done
+    [ ! -f "$f/lengths.npy" ] || echo "--key-lengths $f/lengths.npy"
     [ ! -f "$f/S0.npy" ] || echo "--state-in $f/S0.npy"
     [ ! -f "$f/z0.npy" ] || echo "--norm-in $f/z0.npy"
     for input in g gk; do
@@ -317,6 +319,186 @@ attention_case() {
     verdict "$name" "$problem"
 }
 
+# size CASE KEY
+size() {
+    sed -n "s/^$2=//p" "$golden/$1/case.txt"
+}
+
+# as_shape CASE ARRAY SHAPE: the name of a file with its numbers in this shape.
+as_shape() {
+    numbers "$golden/$1/$2.npy" | tensor "$1_$2" "$3"
+    echo "$i/$1_$2.npy"
+}
+
+# The state that a case of Infini-attention begins with: M = 0 and z = 1/dk where none is given.
+infini_state() {
+    z="(1, $(size "$1" H), $(size "$1" dk))" M="${z%)}, $(size "$1" dv))"
+    case $(size "$1" init) in
+    given) echo "--state-in $(as_shape "$1" M0 "$M") --norm-in $(as_shape "$1" z0 "$z")" ;;
+    default)
+        B=$(size "$1" B)
+        random $((B * $(count "$M"))) 1 0 0 | tensor M0 "($B, ${M#*, }"
+        awk -v n=$((B * $(count "$z"))) -v dk="$(size "$1" dk)" \
+            'BEGIN { while (n-- > 0) printf "%.17g\n", 1 / dk }' | tensor z0 "($B, ${z#*, }"
+        echo "--state-in $i/M0.npy --norm-in $i/z0.npy" ;;
+    esac
+}
+
+# transposed CASE ARRAY H ROWS COLUMNS: the name of a file with each head's matrix transposed.
+transposed() {
+    numbers "$golden/$1/$2.npy" | awk -v h="$3" -v n="$4" -v m="$5" '{ x[NR - 1] = $1 }
+        END {
+            for (i = 0; i < h; i++) for (j = 0; j < m; j++) for (k = 0; k < n; k++)
+                print x[(i * n + k) * m + j]
+        }' | tensor "$1_$2" "($3, $5, $4)"
+    echo "$i/$1_$2.npy"
+}
+
+# mapped CASE: the name of a file with the values Wv x + bv.
+mapped() {
+    n=$(size "$1" dk)
+    { numbers "$golden/$1/Wv.npy"; numbers "$golden/$1/bv.npy"; numbers "$golden/$1/x.npy"; } |
+        awk -v n="$n" '
+            NR <= n * n { W[NR - 1] = $1; next }
+            NR <= n * n + n { b[NR - 1 - n * n] = $1; next }
+            { x[c++] = $1 }
+            c == n {
+                for (i = 0; i < n; i++) {
+                    y = b[i]
+                    for (j = 0; j < n; j++) y += W[i * n + j] * x[j]
+                    printf "%.17g\n", y
+                }
+                c = 0
+            }' | tensor "$1_v" "($(size "$1" B), $(size "$1" T), 1, $n)"
+    echo "$i/$1_v.npy"
+}
+
+# system_options CASE: those of its files, for the systems of LA_EXTRAS.
+system_options() {
+    f=$golden/$1
+    case $1 in
+    infini_*)
+        echo "--variant infini --segment $(size "$1" segment) --update $(size "$1" update)"
+        echo "--beta $f/beta.npy $(infini_state "$1")" ;;
+    linformer_*) echo "--variant linformer --scale $(size "$1" scale) --E $f/E.npy" ;;
+    synthesizer_dense_*)
+        echo "--variant synthesizer --kind dense --q $f/x.npy"
+        echo "--w1 $f/W1.npy --b1 $f/b1.npy --w2 $f/W2.npy --b2 $f/b2.npy" ;;
+    synthesizer_factorised_dense_*)
+        echo "--variant synthesizer --factorised --v $(mapped "$1") --q"
+        as_shape "$1" x "($(size "$1" B), $(size "$1" T), 1, $(size "$1" dk))"
+        echo "--w1 $f/Wa.npy --b1 $f/ba.npy --w2 $f/Wb.npy --b2 $f/bb.npy" ;;
+    synthesizer_random_*) echo "--variant synthesizer --kind random --w1 $f/R.npy" ;;
+    synthesizer_factorised_random_*)
+        echo "--variant synthesizer --kind random --factorised --w1 $f/R1.npy --w2"
+        transposed "$1" R2 "$(size "$1" H)" "$(size "$1" rank)" "$(size "$1" L)" ;;
+    hgrn_*) echo "--variant hgrn --v $f/x.npy --log-decay $f/g.npy" ;;
+    esac
+    for input in q k v F; do
+        [ ! -f "$f/$input.npy" ] || echo "--$input $f/$input.npy"
+    done
+    [ ! -f "$f/h0.npy" ] || echo "--state-in $f/h0.npy"
+    case $1 in linformer_*) ;; *) [ "$(size "$1" causal)" = yes ] || echo --bidirectional ;; esac
+}
+
+# system_case CASE ISA THREADS: its outputs and, where it has them, its final states
+system_case() {
+    name="$1 $2 $3 threads"
+    wanted "$name" || return 0
+    rm -f "$work"/out/*
+    states=
+    for state in state:MT norm:zT state:hT; do
+        [ ! -f "$golden/$1/${state#*:}.npy" ] ||
+            states="$states --${state%:*}-out $work/out/${state#*:}.npy"
+    done
+    # shellcheck disable=SC2086 # options and states are lists of words
+    launch "$attend" $options --isa "$2" --threads "$3" --out "$work/out/o.npy" $states \
+        --compare "$golden/$1/o.npy" --tolerance 2e-6
+    problem=
+    [ $status -eq 0 ] || problem="status $status: $(said)"
+    for state in MT zT hT; do
+        [ -z "$problem" ] && [ -f "$golden/$1/$state.npy" ] || continue
+        problem=$(close "$work/out/$state.npy" "$golden/$1/$state.npy" 2e-6)
+    done
+    verdict "$name" "$problem"
+}
+
+test_systems() {
+    for case in $(cd "$golden" && echo infini_* linformer_* synthesizer_* hgrn_*); do
+        options=$(system_options "$case")
+        for isa in auto $isas; do system_case "$case" "$isa" 1; done
+        system_case "$case" auto 3
+    done
+}
+
+# RWKV-4 by its formula, in float64, of 5 tokens and 3 channels that begin with a state.
+rwkv4_oracle() {
+    { numbers "$i/sk.npy"; numbers "$i/sv.npy"; numbers "$i/sw.npy"; numbers "$i/su.npy"
+      numbers "$i/sS.npy"; } | awk -v T=5 -v C=3 '
+        { x[NR - 1] = $1 }
+        END {
+            w = 2 * T * C; u = w + C; S = u + C
+            for (c = 0; c < C; c++) {
+                a[c] = x[S + c] * exp(x[S + 2 * C + c])
+                b[c] = x[S + C + c] * exp(x[S + 2 * C + c])
+            }
+            for (t = 0; t < T; t++) for (c = 0; c < C; c++) {
+                k = x[t * C + c]; v = x[T * C + t * C + c]; e = exp(x[u + c] + k)
+                printf "%.17g\n", (a[c] + e * v) / (b[c] + e)
+                a[c] = exp(x[w + c]) * a[c] + exp(k) * v
+                b[c] = exp(x[w + c]) * b[c] + exp(k)
+            }
+            for (c = 0; c < C; c++) printf "%.17g\n", a[c] / b[c] > "/dev/stderr"
+        }' 2> "$work/ratio"
+}
+
+# scan_parts VARIANT OPTION...: two tokens, then three more that continue: the bits of all five.
+scan_parts() {
+    variant=$1 problem=
+    shift
+    name="carries the state in files: $variant"
+    wanted "$name" || return 0
+    for part in '2:' '3:--state-in '; do
+        n=${part%%:*} in=${part#*:}
+        # shellcheck disable=SC2046,SC2086
+        launch "$attend" --variant "$variant" --v "$i/sv$n.npy" ${in:+$in$work/out/S2.npy} \
+            --out "$work/out/o$n.npy" --state-out "$work/out/S$n.npy" \
+            $(echo "$*" | sed "s/sk.npy/sk$n.npy/")
+        [ $status -eq 0 ] || problem="$problem; status $status: $(said)"
+    done
+    launch "$attend" --variant "$variant" --v "$i/sv.npy" --out "$work/out/o.npy" \
+        --state-out "$work/out/S.npy" "$@"
+    { numbers "$work/out/o2.npy"; numbers "$work/out/o3.npy"; } > "$work/parts"
+    numbers "$work/out/o.npy" | cmp -s - "$work/parts" || problem="$problem; outputs differ"
+    verdict "$name" "$problem$(cmp "$work/out/S.npy" "$work/out/S3.npy" 2>&1)"
+}
+
+test_scans() {
+    for isa in auto $isas; do
+        name="rwkv4 $isa" problem=
+        wanted "$name" || continue
+        rwkv4_oracle | float32 | npy '<f4' False '(1, 5, 3)' > "$i/want.npy"
+        # shellcheck disable=SC2086
+        launch "$attend" $rwkv4 --isa "$isa" --state-in "$i/sS.npy" --compare "$i/want.npy" \
+            --tolerance 2e-6 --state-out "$work/out/S.npy"
+        [ $status -eq 0 ] || problem="status $status: $(said)"
+        numbers "$work/out/S.npy" | awk '{ x[NR] = $1 }
+            END { for (c = 1; c <= 3; c++) printf "%.9g\n", x[c] / x[c + 3] }' |
+            tensor ratio '(3,)'
+        tensor want_ratio '(3,)' < "$work/ratio"
+        verdict "$name" "$problem$(close "$i/ratio.npy" "$i/want_ratio.npy" 2e-6)"
+    done
+    scan_parts rwkv4 --k "$i/sk.npy" --log-decay "$i/sw.npy" --bonus "$i/su.npy"
+    scan_parts hgrn --log-decay "$i/sw.npy"
+    name='a length of 2: hgrn'
+    wanted "$name" || return 0
+    # shellcheck disable=SC2086
+    launch "$attend" $hgrn --lengths "$i/two.npy"
+    numbers "$work/out/o.npy" | awk 'NR <= 6 && !$1 { print "token " NR " is 0" }
+        NR > 6 && $1 { print "goes on" }' > "$work/beyond"
+    verdict "$name" "$(said)$(head -n 1 "$work/beyond")"
+}
+
 # weights NAME EXPRESSION OPTION...: the output of token t in terms of a, b and c, the values of
 # tokens 0, 1 and 2.
 weights() {
@@ -336,6 +518,20 @@ weights() {
     problem=
     [ $status -eq 0 ] || problem="status $status: $(said)"
     verdict "$name" "$problem"
+}
+
+# logsums NAME EXPRESSION OPTION...: the ln of the sum of token t = 1 .. 3, of two heads.
+logsums() {
+    name="lse of $1" program=$2
+    shift 2
+    wanted "$name" || return 0
+    launch "$attend" "$@" --lse-out "$work/out/lse.npy"
+    awk "BEGIN {
+        OFMT = \"%.9g\"
+        for (t = 1; t <= 3; t++) for (h = 0; h < 2; h++) print $program
+    }" |
+        tensor want '(1, 3, 2)'
+    verdict "$name" "$(said)$(close "$work/out/lse.npy" "$i/want.npy" 1e-6)"
 }
 
 test_attention() {
@@ -358,23 +554,49 @@ test_attention() {
     awk 'BEGIN { for (i = 0; i < 18; i++) print (i % 3 == 1 ? 0 : "-inf") }' | float32 |
         npy '<f4' False '(1, 3, 2, 3)' > "$i/logits.npy"
     weights 'logits' 't == 0 ? 0 : b' --variant softmax --logits "$i/logits.npy"
-    attention="--variant softmax $one"
+    weights 'a position' 't == 0 ? (a + b) / 2 : (a + b + c) / 3' \
+        --variant softmax --scale 0 --position 1
+    weights 'two keys' 't == 0 ? 0 : t == 1 ? a : (a + b) / 2' --variant softmax --scale 0 \
+        --key-lengths "$i/two.npy"
+    weights 'two queries' 't == 2 ? 0 : (a + b + c) / 3' --variant softmax --scale 0 \
+        --bidirectional --lengths "$i/two.npy"
+    random 6 1 0 0 | tensor zeroE '(3, 2)'
+    random 20 1 0 0 | tensor zeroU '(5, 4)'
+    random 15 1 0 0 | tensor zeroL '(3, 5)'
+    random 9 1 0 0 | tensor zeroR '(3, 3)'
+    printf '' | npy '<f4' False '(1, 3, 2, 0)' > "$i/nothing.npy"
+    attended=$one one="--q $i/nothing.npy --k $i/nothing.npy --v $i/v.npy $out"
+    weights 'logits alone' 't == 0 ? 0 : b' --variant softmax --logits "$i/logits.npy"
+    one="--q $i/q.npy --v $i/v.npy $out"
+    weights 'a synthesizer' 't == 0 ? a : t == 1 ? (a + b) / 2 : (a + b + c) / 3' \
+        --variant synthesizer --w1 "$i/zeroU.npy" --w2 "$i/zeroL.npy"
+    one="--v $i/v.npy $out"
+    weights 'a window of a synthesizer' 't == 0 ? a : t == 1 ? (a + b) / 2 : (b + c) / 2' \
+        --variant synthesizer --kind random --w1 "$i/zeroR.npy" --window 2
+    # shellcheck disable=SC2086
+    logsums synthesizer 'log(t)' --variant synthesizer --kind random --w1 "$i/zeroR.npy" $one
+    one=$attended
     # shellcheck disable=SC2086
     {
-        refused 'a gate of softmax' --log-decay $attention --log-decay "$i/g.npy"
-        refused 'a state of softmax' --state-out $attention --state-out "$work/out/S.npy"
-        refused 'a form of softmax' --form $attention --form recurrent
-        refused 'a bias of softmax' --bias $attention --bias 1
+        logsums softmax 'log(t)' --variant softmax --scale 0 $one
+        logsums linformer 'log(2)' --variant linformer --scale 0 --E "$i/zeroE.npy" $one
+    }
+    # shellcheck disable=SC2086
+    {
+        refused 'a gate of softmax' --log-decay $softmax --log-decay "$i/g.npy"
+        refused 'a state of softmax' --state-out $softmax --state-out "$work/out/S.npy"
+        refused 'a form of softmax' --form $softmax --form recurrent
+        refused 'a bias of softmax' --bias $softmax --bias 1
         refused 'a window of retnet' --window $retnet --window 4
-        refused 'sinks without a window' --sinks $attention --sinks 4
-        refused 'a negative window' --window $attention --window -1
-        refused 'a huge window' --window $attention --window 9007199254740991
-        refused 'logits of another shape' --logits $attention --logits "$i/g.npy"
+        refused 'sinks without a window' --sinks $softmax --sinks 4
+        refused 'a negative window' --window $softmax --window -1
+        refused 'a huge window' --window $softmax --window 9007199254740991
+        refused 'logits of another shape' --logits $softmax --logits "$i/g.npy"
         refused 'values of other heads' --v --variant softmax --q "$i/q.npy" --k "$i/k.npy" \
             --v "$i/one.npy" --out "$work/out/o.npy"
         refused 'heads that do not divide' --q --variant softmax --q "$i/three.npy" \
             --k "$i/k.npy" --v "$i/v.npy" --out "$work/out/o.npy"
-        refused 'a length beyond' --lengths $attention --lengths "$i/length4.npy"
+        refused 'a length beyond' --lengths $softmax --lengths "$i/length4.npy"
     }
 }
 
@@ -399,7 +621,7 @@ make_inputs() {
     array "$i/one.npy" '(1, 3, 1, 5)' 13 -1 1
     array "$i/three.npy" '(1, 3, 3, 4)' 14 -1 1
     printf '%s' '\002\000\000\000' | npy '<i4' False '(1,)' > "$i/two.npy"
-    for length in -1 2.5 4; do
+    for length in -1 2.5 4 6; do
         echo $length | float32 | npy '<f4' False '(1,)' > "$i/length$length.npy"
     done
     one="--q $i/q.npy --k $i/k.npy --v $i/v.npy --out $work/out/o.npy"
@@ -409,11 +631,47 @@ make_inputs() {
         retnet="--variant retnet --log-decay $i/heads.npy $one"
         lightning="--variant lightning --log-decay $i/heads.npy $one"
         gla="--variant gla --log-decay $i/channels.npy $one"
+        rwkv6="--variant rwkv6 $one"
+        rwkv7="--variant rwkv7 --a $i/k.npy --b $i/k.npy $one"
+        sigmoid="--variant sigmoid $one"
     }
+    for n in '' 2 3; do # all of five tokens, or the first two and the others
+        for row in 'k 21 -2 2' 'v 22 -1 1'; do
+            # shellcheck disable=SC2086
+            set -- $row
+            random 15 "$2" "$3" "$4" | awk -v n=$n 'n == "" || (n == 2) == (NR <= 6)' |
+                tensor "s$1$n" "(1, ${n:-5}, 3)"
+        done
+    done
+    array "$i/sw.npy" '(3,)' 23 -2 0
+    array "$i/su.npy" '(3,)' 24 -1 1
+    array "$i/sS.npy" '(1, 3, 3)' 25 0.5 1.5
+    out="--out $work/out/o.npy"
+    rwkv4="--variant rwkv4 --k $i/sk.npy --v $i/sv.npy --log-decay $i/sw.npy --bonus $i/su.npy $out"
+    hgrn="--variant hgrn --v $i/sv.npy --log-decay $i/sw.npy $out"
+    infini="--variant infini --segment 2 --beta $i/heads.npy $one"
+    array "$i/E.npy" '(3, 2)' 26 -1 1
+    linformer="--variant linformer --E $i/E.npy $one"
+    array "$i/W1.npy" '(5, 4)' 27 -1 1
+    array "$i/L5.npy" '(3, 5)' 28 -1 1
+    array "$i/W3.npy" '(2, 4)' 29 -1 1
+    array "$i/R.npy" '(3, 3)' 30 -1 1
+    array "$i/b1.npy" '(5,)' 31 -1 1
+    array "$i/b2.npy" '(3,)' 32 -1 1
+    array "$i/b3.npy" '(2,)' 35 -1 1
+    array "$i/c1.npy" '(6,)' 33 -1 1
+    array "$i/c2.npy" '(6,)' 34 -1 1
+    x="--q $i/q.npy --v $i/v.npy $out"
+    dense="--variant synthesizer --w1 $i/W1.npy --w2 $i/L5.npy $x"
+    products="--variant synthesizer --factorised --w1 $i/W1.npy --w2 $i/W3.npy $x"
+    random="--variant synthesizer --kind random --w1 $i/R.npy --v $i/v.npy $out"
+    pairs="--variant synthesizer --kind random --factorised --w1 $i/L5.npy --w2 $i/L5.npy"
+    pairs="$pairs --v $i/v.npy $out"
     delta="--variant deltanet $one"
     elu="--variant elu $one"
     favor="--variant favor --projection $i/W.npy $one"
     cosformer="--variant cosformer --horizon 3 $one"
+    softmax="--variant softmax $one"
     hedgehog="--variant hedgehog --projection $i/W.npy $one"
     dpfp="--variant dpfp $one"
     # shellcheck disable=SC2086
@@ -513,46 +771,93 @@ test_options() {
     done
 }
 
-# unused VARIANT OPTION...: each of them is refused, alone.
-unused() {
+# uses VARIANT OPTION...: all other options of --help are refused by $VARIANT, alone.
+uses() {
     variant=$1
+    name="options that $variant does not use" problem=
+    wanted "$name" || return 0
     eval "arguments=\$$variant"
     shift
-    for option in "$@"; do
-        case $option in
-        --norm-in) row="--state-in $i/S.npy --norm-in $i/z.npy" ;;
-        --max-in) row="--state-in $i/S.npy --norm-in $i/z.npy --max-in $i/m.npy" ;;
-        --projection) row="--projection $i/W.npy" ;;
-        --q-projection) row="--q-projection $i/W.npy" ;;
-        --hedgehog-kernel) row='--hedgehog-kernel exp' ;;
-        *-out) row="$option $work/out/more.npy" ;;
-        --bidirectional) row=$option ;;
-        --eps-mode) row='--eps-mode add' ;;
-        --favor-kernel) row='--favor-kernel relu' ;;
-        *) row="$option 1" ;;
-        esac
-        case $variant in
-        elu | favor | cosformer | hedgehog) ;;
-        *) row=$(echo "$row" | sed 's|--norm-in [^ ]* --max|--max|') ;;
+    rm -f "$work"/out/*
+    while read -r option kind; do
+        case " $* " in *" ${option#--} "*) continue ;; esac
+        case $option:$kind in
+        *-out:F) value=$work/out/more.npy ;;
+        *:F) value=$i/q.npy ;;
+        *:?) value=1 ;;
+        *) value=${kind%%|*} ;;
         esac
         # shellcheck disable=SC2086
-        refused "$option with $variant" $option $arguments $row
+        launch "$attend" $arguments $option $value
+        [ $status -eq 2 ] && one_line "attend: $option: not used by" && [ ! -s "$work/stdout" ] ||
+            problem="$problem; $option: status $status: $(said)"
+    done < "$work/options"
+    for option in "$@"; do
+        grep -q "^--$option " "$work/options" || problem="$problem; there is no --$option"
     done
+    verdict "$name" "$problem$(leftovers)"
 }
 
 test_unused() {
-    others='--horizon --position --favor-kernel --feature-eps --projection --max-in --max-out
-        --q-projection --hedgehog-kernel --nu'
-    for variant in retnet lightning gla delta gdn; do
-        # shellcheck disable=SC2086
-        unused $variant --eps --eps-mode --bidirectional --norm-in --norm-out $others
-    done
+    "$attend" --help |
+        awk '/^  --/ { print $1, substr($0, 23, 1) == " " ? "" : $2 }' > "$work/options"
+    all='variant v out lengths isa threads repeat compare tolerance'
+    engine="$all q k beta state-in state-out state-layout chunk scale l2norm l2-eps l2-mode"
+    engine="$engine head-map"
+    linear="$engine log-decay form skip out-gate"
+    averages='norm-in norm-out bidirectional eps eps-mode'
+    normalised="$linear $averages key-lengths"
+    attention="$all q k key-lengths bidirectional scale position head-map window sinks logits"
+    synthesizer="$all bidirectional window sinks lse-out kind factorised w1"
     # shellcheck disable=SC2086
-    unused elu $others
-    unused favor --horizon --position --hedgehog-kernel --nu
-    unused hedgehog --horizon --position --favor-kernel --nu --max-in --max-out
-    unused dpfp --eps --bidirectional --feature-eps --projection --norm-out
-    unused cosformer --favor-kernel --feature-eps --projection --max-in --max-out
+    {
+        for variant in retnet lightning gla; do uses $variant $linear; done
+        for variant in delta gdn; do uses $variant $linear erase; done
+        uses rwkv6 $linear bonus
+        uses rwkv7 $linear a b
+        uses dpfp $linear nu
+        uses elu $normalised
+        uses favor $normalised max-in max-out projection q-projection favor-kernel feature-eps
+        uses hedgehog $normalised projection projection-bias q-projection q-projection-bias \
+            hedgehog-kernel feature-eps
+        uses cosformer $normalised horizon position
+        uses softmax $attention lse-out
+        uses sigmoid $attention bias
+        uses infini $engine $averages segment update
+        uses linformer $all q k key-lengths scale head-map lse-out E F
+        uses dense $synthesizer q b1 w2 b2
+        uses products $synthesizer q b1 w2 b2
+        uses random $synthesizer tokens
+        uses pairs $synthesizer tokens w2
+        uses rwkv4 $all k log-decay bonus state-in state-out
+        uses hgrn $all log-decay state-in state-out
+    }
+}
+
+# requires VARIANT OPTION...: without one of them it does not run.
+requires() {
+    variant=$1
+    shift
+    for option in "$@"; do
+        eval "arguments=\$$variant"
+        # shellcheck disable=SC2046
+        refused "$variant without $option" "$option" $(without "$option" "$arguments")
+        wanted "refuses $variant without $option" && ! grep -q ': required by' "$work/stderr" &&
+            verdict "says that $variant requires $option" "$(said)"
+    done
+}
+
+test_required() {
+    requires softmax --q --k --v --out
+    requires infini --q --k --v --out --beta --segment
+    requires linformer --q --k --v --out --E
+    requires dense --q --v --out --w1 --w2
+    requires products --q --v --out --w1 --w2
+    requires random --v --out --w1
+    requires pairs --v --out --w1 --w2
+    requires rwkv4 --k --v --out --log-decay --bonus
+    requires hgrn --v --out --log-decay
+    requires rwkv7 --a --b
 }
 
 # bad_file OPTION: everything that can be wrong with the file of one option.
@@ -590,6 +895,11 @@ bad_file() {
     bad_header "<f4" False '(4294967296, 4294967296, 2, 2)'
     bad_header "<f4" False '(9223372036854775807, 3, 2, 0)'
     bad_header "<f4" False '(-1, 3, 2, 4)'
+}
+
+# without OPTION TEXT: the text without the option and its value.
+without() {
+    echo "$2" | sed "s| $1 [^ ]*||"
 }
 
 shape_of() {
@@ -637,16 +947,103 @@ test_shapes() {
     wrong_shape --projection '(6, 5)' '(6,)' '(1, 6, 4)' '(2, 6, 5)' '(3, 6, 4)'
     wrong_shape --norm-in '(1, 2, 4)' '(1, 6)' '(2, 2, 6)'
     wrong_shape --max-in '(2,)' '(1, 3)' '(1, 2, 1)'
-    arguments_with=
+    arguments_with=$favor
+    wrong_shape --log-decay '(3,)' '(1, 3, 2, 4)' # its features are no channels of the keys
+    arguments_with="$hedgehog --projection-bias $i/c1.npy --q-projection $i/W2.npy"
+    wrong_shape --projection-bias '(5,)' '(2, 6)' '(1, 6)' '(6, 1)'
+    wrong_shape --q-projection-bias '(5,)' '(2, 6)'
+    arguments_with="$elu --bidirectional"
+    wrong_shape --key-lengths '(2,)' '(1, 1)'
+    arguments_with="$delta --skip $i/heads.npy --out-gate $i/v.npy"
+    wrong_shape --skip '(1,)' '(3,)' '(2, 1)' '(2, 4)' '(1, 3, 2)' '(1, 3, 2, 5)'
+    wrong_shape --out-gate '(1, 3, 2)' '(1, 3, 2, 4)' '(1, 2, 2, 5)'
+    wrong_shape --erase '(1, 3, 2)' '(1, 3, 2, 5)' '(2, 4)'
+    arguments_with=$rwkv6
+    wrong_shape --bonus '(2,)' '(1, 4)' '(2, 5)' '(1, 3, 2)' '(1, 3, 2, 5)'
+    arguments_with=$rwkv7
+    wrong_shape --a '(1, 3, 2)' '(1, 3, 2, 5)' '(2, 4)'
+    wrong_shape --b '(1, 3, 2)' '(1, 3, 2, 5)' '(1, 2, 2, 4)'
+    arguments_with=$softmax
+    wrong_shape --q '(1, 3, 2)' '(0, 3, 2, 4)' '(1, 3, 2, 0)' '(1, 3, 0, 4)'
+    wrong_shape --v '(1, 3, 1, 5)' '(1, 2, 2, 5)'
+    wrong_shape --logits '(1, 3, 2)' '(1, 3, 2, 4)' '(1, 3, 1, 3)'
     # shellcheck disable=SC2086
     refused 'a kv state as vk' --state-in $gdn --state-layout vk --state-in "$i/S.npy"
+}
+
+test_system_shapes() {
+    arguments_with="$infini --state-in $i/S.npy --norm-in $i/z.npy"
+    wrong_shape --k '(1, 2, 2, 4)' '(1, 3, 3, 4)'
+    wrong_shape --beta '(1,)' '(2, 4)' '(1, 3, 2)' '(1, 3, 2, 5)'
+    wrong_shape --state-in '(2, 4, 5)' '(1, 2, 5, 4)' '(1, 1, 4, 5)'
+    wrong_shape --norm-in '(1, 2, 5)' '(2, 4)'
+    arguments_with="$linformer --F $i/E.npy"
+    wrong_shape --E '(2, 2)' '(3,)' '(3, 0)' '(0, 2)' '(1, 3, 2)' '(1, 2, 3, 2)'
+    wrong_shape --F '(3, 3)' '(4, 2)' '(1, 3, 2)' '(3,)'
+    wrong_shape --v '(1, 3, 1, 5)' '(1, 2, 2, 5)'
+    arguments_with="$dense --b1 $i/b1.npy --b2 $i/b2.npy"
+    wrong_shape --q '(1, 4, 2, 4)' '(1, 3, 2)'
+    wrong_shape --v '(1, 3, 1, 5)' '(2, 3, 2, 5)'
+    wrong_shape --w1 '(5, 5)' '(5,)' '(3, 5, 4)' '(0, 4)'
+    wrong_shape --w2 '(2, 5)' '(3, 4)' '(3,)' '(1, 3, 5)'
+    wrong_shape --b1 '(4,)' '(1, 5)' '(5, 2)' '(2, 5, 1)'
+    wrong_shape --b2 '(4,)' '(1, 3)' '(3, 2)'
+    arguments_with="$products --b2 $i/b3.npy"
+    wrong_shape --w2 '(2, 5)' '(2,)' '(3, 2, 4)' '(0, 4)'
+    wrong_shape --b2 '(3,)' '(2, 3)'
+    arguments_with=$random
+    wrong_shape --w1 '(2, 2)' '(3, 4)' '(3,)' '(1, 3, 3)' '(1, 1, 3, 3)'
+    wrong_shape --v '(1, 3, 2)' '(0, 3, 2, 5)' '(1, 3, 0, 5)' '(1, 3, 2, 0)'
+    arguments_with=$pairs
+    wrong_shape --w2 '(3, 4)' '(2, 5)' '(4, 5)' '(1, 3, 5)'
+    arguments_with="$rwkv4 --state-in $i/sS.npy"
+    wrong_shape --k '(0, 5, 3)' '(1, 5, 0)' '(1, 5, 1, 3)'
+    wrong_shape --v '(1, 5, 4)' '(1, 4, 3)' '(5, 3)'
+    wrong_shape --log-decay '(2,)' '(1, 5, 2)' '(1, 3)' '(1, 4, 3)'
+    wrong_shape --bonus '(2,)' '(1, 3)' '(1, 5, 3)'
+    wrong_shape --state-in '(1, 3)' '(1, 3, 2)' '(1, 2, 3)' '(3, 3)'
+    arguments_with=$hgrn
+    wrong_shape --v '(5, 3)' '(0, 5, 3)' '(1, 5, 0)'
+    wrong_shape --state-in '(3,)' '(1, 2)' '(1, 3, 3)'
+    arguments_with=
+}
+
+test_system_values() {
+    # shellcheck disable=SC2046,SC2086
+    {
+        for segment in 0 -1 1.5 x 281474976710657; do
+            refused "a segment of $segment" --segment $(without --segment "$infini") \
+                --segment $segment
+        done
+        refused 'an unknown update' --update $infini --update add
+        refused 'the form of a segment' --form $infini --form auto
+        refused 'an unknown kind' --kind $dense --kind factorised
+        refused 'more tokens than keys' --tokens $random --tokens 4
+        refused 'more tokens than a number' --tokens $random --tokens 1e3
+        refused 'a length beyond a scan' --lengths $hgrn --lengths $i/length6.npy
+        refused 'a length beyond a segment' --lengths $infini --lengths $i/length4.npy
+        refused 'a length beyond the keys' --key-lengths $softmax --key-lengths $i/length4.npy
+        refused 'half a key' --key-lengths $softmax --key-lengths $i/length2.5.npy
+        refused 'lengths of keys, causal' --key-lengths $elu --key-lengths $i/two.npy
+        refused 'a skip in both directions' --skip $elu --bidirectional --skip $i/heads.npy
+        refused 'a bias without its projection' --q-projection-bias $hedgehog \
+            --q-projection-bias $i/c1.npy
+        refused 'a memory without its normaliser' --norm-in $infini --state-in $i/S.npy
+        refused 'a horizon before the last token' --horizon --variant cosformer --horizon 1 $one
+    }
+    for row in "--E $linformer" "--w1 $dense" "--bonus $rwkv4"; do
+        option=${row%% *}
+        # shellcheck disable=SC2046
+        refused "a missing $option" "$option" $(without "$option" "${row#* }") "$option" \
+            "$i/none.npy"
+    done
 }
 
 test_outputs() {
     o=$work/out
     inputs=$(echo "$gdn" | sed 's| --out [^ ]*||')
     mkdir -p "$work/folder"
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2046,SC2086
     {
         refused 'an output in no folder' --out $inputs --out $o/none/o.npy
         refused 'a state in no folder' --state-out $gdn --state-out $o/none/S.npy
@@ -655,6 +1052,14 @@ test_outputs() {
         refused 'one file for two outputs' --state-out $gdn --state-out $o/o.npy
         refused 'an output over the reference' --out $inputs --out $i/v.npy --compare $i/v.npy
         refused 'an empty output name' --out $inputs --out ''
+        refused 'timing what cannot be written' --out $inputs --out $o/none/o.npy --repeat 2
+        refused 'an output over the reference, by another name' --out $inputs --out $i/./v.npy \
+            --compare $i/v.npy
+        [ ! -e /dev/full ] || refused 'a full device' --state-out $gdn --state-out /dev/full
+        refused 'a name of two lines' --q $(without --q "$gdn") --q "$i/q
+.npy"
+        refused 'an option of two lines' '--q?x' $gdn '--q
+x' 1
     }
     [ "$(wc -c < "$i/v.npy")" -eq 248 ] || verdict 'keeps the reference' 'v.npy has changed'
 }
@@ -717,6 +1122,11 @@ test_probes() {
     probe 'rwkv7' rwkv7 '-2 1.5' '2 0.5' --log-decay "$i/pA.npy" --a "$i/pa.npy" --b "$i/pb.npy"
     probe 'erase gate' gdn2 '-2.75 1.3125' '2.8203125 1.5078125' --log-decay "$i/pA.npy" \
         --beta "$i/pbeta.npy" --erase "$i/perase.npy"
+    printf '2\n' | tensor pD '(1,)'
+    printf '2\n' | tensor pDwide '(1, 1)'
+    printf '64\n32\n' | tensor pz '(1, 2, 1, 1)' # z / (1 + exp(-z)) is z there
+    probe 'skip and gate' fwp '192 352' '4.5 -0.5' --skip "$i/pD.npy" --out-gate "$i/pz.npy"
+    probe 'skip per channel' fwp '3 11' '4.5 -0.5' --skip "$i/pDwide.npy"
     pv=$i/pv8.npy # the same 2 and 3 in float64
     printf '%s' '\000\000\000\000\000\000\000\100' '\000\000\000\000\000\000\010\100' |
         npy '<f8' False '(1, 2, 1, 1)' > "$pv"
@@ -810,6 +1220,8 @@ test_split() {
         carries kda
         carries mamba2 --log-decay "$i/heads.npy"
         carries fwp
+        carries infini --segment 1 --beta "$i/heads.npy"
+        carries infini --segment 1 --beta "$i/heads.npy" --update delta
     done
 }
 
@@ -822,8 +1234,9 @@ carry() {
         state="$state --$part-out $i/${files}_$part.npy"
         [ "$input" = none ] || state="$state --$part-in $i/${files}_$part.npy"
     done
+    case " $* " in *' infini '*) form= ;; *) form='--form recurrent' ;; esac
     # shellcheck disable=SC2086
-    launch "$attend" --form recurrent --state-layout $layout $state "$@"
+    launch "$attend" $form --state-layout $layout $state "$@"
     [ $status -eq 0 ] || problem="$problem; status $status: $(said)"
 }
 
@@ -834,7 +1247,7 @@ carries() {
     wanted "$name" || return 0
     rm -f "$work"/out/* "$i"/carried_* "$i"/whole_*
     case "$variant $*" in
-    *relu* | elu* | cosformer* | based* | hedgehog* | rff* | mapped*) parts=norm ;;
+    *relu* | infini* | elu* | cosformer* | based* | hedgehog* | rff* | mapped*) parts=norm ;;
     favor*) parts='norm max' ;;
     *) parts= ;;
     esac
@@ -855,6 +1268,107 @@ carries() {
     done
     { numbers "$work/out/o1.npy"; numbers "$work/out/o2.npy"; } > "$work/parts"
     numbers "$work/out/o.npy" | cmp -s - "$work/parts" || problem="$problem; outputs differ"
+    verdict "$name" "$problem"
+}
+
+# each_head NAME FIRST SECOND BOTH OPTION...: with the options BOTH head 0 is what it is with FIRST,
+# and head 1 with SECOND.
+each_head() {
+    name="of each head: $1" first=$2 second=$3 both=$4 problem=
+    shift 4
+    wanted "$name" || return 0
+    for row in "a $first" "b $second" "o $both"; do
+        # shellcheck disable=SC2086
+        launch "$attend" "$@" ${row#* } --out "$work/out/${row%% *}.npy"
+        problem=$problem$(said)
+    done
+    for file in a b; do numbers "$work/out/$file.npy" > "$work/$file"; done
+    cmp -s "$work/a" "$work/b" && problem="$problem; both are the same"
+    paste "$work/a" "$work/b" | awk '{ print int((NR - 1) / 5) % 2 ? $2 : $1 }' > "$work/want"
+    numbers "$work/out/o.npy" | cmp -s - "$work/want" || problem="$problem; outputs differ"
+    verdict "$name" "$problem"
+}
+
+# two SHAPE FILE FILE: one file of the two.
+two() {
+    both=two_$(basename "$2" .npy)
+    { numbers "$2"; numbers "$3"; } | tensor "$both" "$1"
+    echo "$i/$both.npy"
+}
+
+# of_each OPTION SHAPE LOW HIGH ARGUMENTS: another array in the place of its own for head 1
+of_each() {
+    own=$(echo "$5" | sed -n "s|.* $1 \([^ ]*\).*|\1|p")
+    shape=${2#(2, }
+    array "$i/second.npy" "(${shape%)},)" 99 "$3" "$4"
+    # shellcheck disable=SC2046
+    each_head "$1" "$1 $own" "$1 $i/second.npy" "$1 $(two "$2" "$own" "$i/second.npy")" \
+        $(without --out "$(without "$1" "$5")")
+}
+
+test_heads() {
+    of_each --E '(2, 3, 2)' -1 1 "$linformer"
+    of_each --F '(2, 3, 2)' -1 1 "$linformer --F $i/E.npy"
+    of_each --w1 '(2, 5, 4)' -1 1 "$dense"
+    of_each --w2 '(2, 3, 5)' -1 1 "$dense"
+    of_each --b1 '(2, 5)' -1 1 "$dense --b1 $i/b1.npy --b2 $i/b2.npy"
+    of_each --b2 '(2, 3)' -1 1 "$dense --b1 $i/b1.npy --b2 $i/b2.npy"
+    of_each --w2 '(2, 2, 4)' -1 1 "$products"
+    of_each --w1 '(2, 3, 3)' -1 1 "$random"
+    of_each --w2 '(2, 3, 5)' -1 1 "$pairs"
+    of_each --projection '(2, 6, 4)' -1 1 "$favor"
+    inputs=$(without --out "$one")
+    # shellcheck disable=SC2086
+    for bias in --projection-bias "--q-projection $i/W2.npy --q-projection-bias"; do
+        q=$(echo "$bias" | sed -n "s|W2|two_W2|p")
+        two '(2, 6, 4)' "$i/W2.npy" "$i/W2.npy" > "$work/name"
+        each_head "${bias##* }" "--projection $i/W.npy $bias $i/c1.npy" \
+            "--projection $i/W.npy $bias $i/c2.npy" \
+            "--projection $(two '(2, 6, 4)' "$i/W.npy" "$i/W.npy") ${q:-$bias} $(two '(2, 6)' \
+                "$i/c1.npy" "$i/c2.npy")" --variant hedgehog $inputs
+    done
+}
+
+# The learned map of a peer, of keys whose values are 1: it is what the state holds.
+test_biased_projection() {
+    name='a projection with a bias' f=hedgehog_map_fla_01
+    wanted "$name" || return 0
+    x=$(as_shape $f x '(28, 1, 1, 12)')
+    random 28 1 1 1 | tensor ones '(28, 1, 1, 1)'
+    launch "$attend" --variant hedgehog --hedgehog-kernel joint --q "$x" --k "$x" \
+        --v "$i/ones.npy" --projection $golden/$f/W.npy --projection-bias $golden/$f/b.npy \
+        --out "$work/out/o.npy" --state-out "$work/out/S.npy"
+    verdict "$name" "$(said)$(close "$work/out/S.npy" $golden/$f/phi.npy 2e-6)"
+}
+
+# What the memory alone says in the second segment, by the same memory in both directions: the
+# scale is not the memory's.
+test_memory() {
+    name='the memory of a segment'
+    wanted "$name" || return 0
+    printf '100\n100\n' | tensor certain '(2,)'
+    # shellcheck disable=SC2046,SC2086
+    {
+        launch "$attend" $elu --bidirectional --key-lengths "$i/two.npy" --eps 0.5
+        problem=$(said)
+        numbers "$work/out/o.npy" | tail -n 10 | tensor want '(10,)'
+        launch "$attend" $(without --beta "$infini") --beta "$i/certain.npy" --eps 0.5 --scale 2
+    }
+    numbers "$work/out/o.npy" | tail -n 10 | tensor have '(10,)'
+    verdict "$name" "$problem$(said)$(close "$i/have.npy" "$i/want.npy" 2e-6)"
+}
+
+# The last token of a random Synthesizer, alone.
+test_last_token() {
+    name='the last token of a synthesizer'
+    wanted "$name" || return 0
+    # shellcheck disable=SC2086
+    launch "$attend" $random
+    numbers "$work/out/o.npy" | tail -n 10 | tensor want '(1, 1, 2, 5)'
+    problem=$(said)
+    # shellcheck disable=SC2086
+    launch "$attend" $random --tokens 1 --compare "$i/want.npy" --tolerance 1e-6
+    [ $status -eq 0 ] || problem="$problem; status $status: $(said)"
     verdict "$name" "$problem"
 }
 
@@ -889,7 +1403,7 @@ test_lengths() {
             tensor "fewer_$x" "(1, 2, 2, $(($(numbers "$i/$x.npy" | wc -l) / 6)))"
     done
     # shellcheck disable=SC2086
-    launch "$attend" $elu --bidirectional --lengths "$i/two.npy"
+    launch "$attend" $elu --bidirectional --key-lengths "$i/two.npy"
     problem=$(said)
     launch "$attend" --variant elu --bidirectional --q "$i/q.npy" --k "$i/fewer_k.npy" \
         --v "$i/fewer_v.npy" --out "$work/out/fewer.npy"
@@ -975,8 +1489,13 @@ test_help() {
     for option in variant form chunk isa bidirectional scale eps eps-mode l2norm l2-eps horizon \
         position head-map state-layout threads repeat q k v log-decay beta projection favor-kernel \
         q-projection hedgehog-kernel nu feature-eps l2-mode lengths state-in norm-in max-in out \
-        state-out norm-out max-out compare tolerance; do
+        state-out norm-out max-out compare tolerance window sinks bias logits lse-out erase bonus \
+        a b key-lengths projection-bias q-projection-bias skip out-gate segment update E F kind \
+        factorised w1 b1 w2 b2 tokens; do
         grep -q "^  --$option " "$work/stdout" || problem="$problem; not --$option"
+    done
+    for variant in elu mapped softmax sigmoid infini linformer synthesizer rwkv4 hgrn; do
+        grep -q "^Variants:.* $variant\b" "$work/stdout" || problem="$problem; not $variant"
     done
     verdict "$name" "$problem"
 }
@@ -1044,11 +1563,16 @@ test_text() {
 make_inputs
 test_golden
 test_attention
+test_systems
+test_scans
 test_numbers
 test_options
 test_unused
+test_required
 test_files
 test_shapes
+test_system_shapes
+test_system_values
 test_outputs
 test_older_output
 test_probes
@@ -1056,6 +1580,10 @@ test_compare
 test_runs
 test_split
 test_lengths
+test_heads
+test_biased_projection
+test_memory
+test_last_token
 test_reading
 test_empty
 test_pipe
