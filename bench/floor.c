@@ -87,7 +87,6 @@ static double fewest_flops(const bench_row *row, const counts *c) {
     const double reads = 2.0 * (c->s * c->pairs + c->dv * c->reads * c->writes); /* of one token */
     const double predicts = c->predicts ? 2.0 * (c->s * c->partners + c->dv * c->writes) : 0.0;
     double sum, quadratic;
-    if (row->engine == BENCH_SOFTMAX) return (c->dk * c->pairs + c->dv * c->reads) * (c->T + 1.0);
     if (c->step) return (c->writes + c->reads + c->predicts) * state + projections(row, c);
     quadratic = (reads * (c->T + 1.0) + predicts * (c->T - 1.0)) * c->T / 2.0;
     sum = state * (c->writes * (c->T - row->stateless) - (c->writes - 1.0)) - c->r * c->dv;
@@ -117,7 +116,6 @@ static double own_flops(const bench_row *row, const counts *c) {
     const double keys = full * C * (C - 1.0) + rest * (rest - 1.0);
     const int decays = own_form(row) == LA_RECURRENT && row->decay != BENCH_NONE;
     double sum = state * c->writes * c->T, reads = state * (c->T - (c->step ? 0.0 : C));
-    if (row->engine == BENCH_SOFTMAX) return fewest_flops(row, c);
     if (C == 0.0)
         return (c->writes + c->reads + c->predicts) * state + decays * state / 2.0 +
                projections(row, c);
@@ -130,22 +128,48 @@ static double own_flops(const bench_row *row, const counts *c) {
 
 static double exponentials(const bench_row *row, const counts *c) {
     double n = 0.0;
-    if (row->engine == BENCH_SOFTMAX) return c->pairs * (c->T + 1.0) / 2.0;
     if (row->variant == LA_ELU) n += c->dk * (c->keys + c->queries);
     n += (double)row->features * (c->keys + c->queries); /* as many as a cosine and a sine take */
     if (row->decay == BENCH_CHANNEL) n += c->dk;
     return row->decay == BENCH_TOKEN ? n + 1.0 : n;
 }
 
-/* floats that are read or written once, but for the state */
-static double tensors(const bench_row *row, const counts *c) {
-    double n = c->dk * (c->queries + c->keys) + c->dv * (1.0 + c->reads);
-    if (row->engine == BENCH_SOFTMAX) return n;
+/* floats of q, k, v and out */
+static double tensors(const counts *c) {
+    return c->dk * (c->queries + c->keys) + c->dv * (1.0 + c->reads);
+}
+
+static double all_tensors(const bench_row *row, const counts *c) {
+    double n = tensors(c);
     if (row->decay == BENCH_TOKEN) n += 1.0;
     if (row->decay == BENCH_CHANNEL) n += c->dk;
     n += c->dk * (2.0 * bench_is_dplr(row) + bench_erases(row));
     return n + bench_has_beta(row);
 }
+
+static bench_work least(const bench_row *row, const counts *c) {
+    bench_work work;
+    if (bench_is_extra(row)) return bench_extra_of(row)->family->least(row);
+    work.flops = fewest_flops(row, c);
+    work.exponentials = exponentials(row, c);
+    work.floats = all_tensors(row, c);
+    return work;
+}
+
+/* ---- extras ---------------------------------------------------------------------------------- */
+
+/* Token t has scores with t keys, an exponential of each, and a sum of t values: on average over T
+ * tokens (T + 1) / 2 of each. */
+bench_work bench_least_attention(const bench_row *row) {
+    const counts c = count(row);
+    bench_work work;
+    work.flops = (c.dk * c.pairs + c.dv * c.reads) * (c.T + 1.0);
+    work.exponentials = c.pairs * (c.T + 1.0) / 2.0;
+    work.floats = tensors(&c);
+    return work;
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
 
 /* how much a level holds: the buffers fill half of a cache. Several cores are taken to be as many
  * times as large and as fast, which is more than they are. */
@@ -188,20 +212,22 @@ static double rate_of(const bench_row *row, const double rates[BENCH_ISAS]) {
 
 void bench_floor(bench_row *row, const bench_machine *machine, const bench_limits *limits) {
     const counts c = count(row);
+    const bench_work work = least(row, &c);
     const double cores = smaller((double)row->threads, (double)machine->cores);
     const double flop_rate = cores * rate_of(row, limits->peak);
-    const double exp_time = exponentials(row, &c) / (cores * rate_of(row, machine->exp_rate));
+    const double exp_time = work.exponentials / (cores * rate_of(row, machine->exp_rate));
     const double state = row->stateless ? 0.0 : (double)bench_state_floats(row) / c.H;
     const double heads = (double)row->batch * c.H, states = 4.0 * state * heads;
-    const double touched = 4.0 * tensors(row, &c) * c.T * heads + states;
+    const double touched = 4.0 * work.floats * c.T * heads + states;
+    const double own = bench_is_extra(row) ? work.flops : own_flops(row, &c);
     double bytes_time;
-    row->flops = fewest_flops(row, &c);
-    row->bytes = 4.0 * (tensors(row, &c) + (c.step ? 2.0 : 1.0) * state / c.T);
+    row->flops = work.flops;
+    row->bytes = 4.0 * (work.floats + (c.step ? 2.0 : 1.0) * state / c.T);
     for (row->level = 0; level_size(machine, row->level, cores) < states;) ++row->level;
     row->level_share =
         row->bytes / row->ns_min / (level_rate(row, machine, limits, row->level) * cores);
     bytes_time = byte_time(row, machine, limits, cores, touched);
     row->floor_ns = larger(row->flops / flop_rate + exp_time, bytes_time);
     row->floor_share = row->floor_ns / row->ns_min;
-    row->own_share = larger(own_flops(row, &c) / flop_rate + exp_time, bytes_time) / row->ns_min;
+    row->own_share = larger(own / flop_rate + exp_time, bytes_time) / row->ns_min;
 }

@@ -1,7 +1,6 @@
 /* The library as a row: the one file with LA_IMPLEMENTATION. A call is built from the row each
  * time; that is cheap beside la_forward's own checks. */
 #define LA_IMPLEMENTATION
-#define LA_EXTRAS
 #include "bench.h"
 
 static la_layer make_layer(const bench_row *row, const float *projection) {
@@ -95,7 +94,8 @@ void bench_run_library(const bench_row *row, const bench_data *data, int64_t thr
 
 size_t bench_state_floats(const bench_row *row) {
     const la_layer layer = make_layer(row, some_data()->projection);
-    return row->engine == BENCH_SOFTMAX ? 0 : la_state_floats(&layer);
+    if (!bench_is_extra(row)) return la_state_floats(&layer);
+    return bench_has_state(row) ? bench_extra_of(row)->family->state(row) : 0;
 }
 
 la_plan bench_plan(const bench_row *row) {

@@ -219,44 +219,68 @@ static void recur(head *s, int passes) {
         for (t = 0; t < s->at.row->tokens; ++t) recur_token(s, t);
 }
 
+/* ---- extras ---------------------------------------------------------------------------------- */
+
 int bench_oracle_token(const bench_row *row, int64_t token) {
-    return row->engine != BENCH_SOFTMAX || token % (row->tokens / 64 + 1) == 0 ||
-           token == row->tokens - 1;
+    return bench_has_state(row) || token % (row->tokens / 64 + 1) == 0 || token == row->tokens - 1;
 }
 
-/* out of token t: `weights` has room for t + 1 numbers */
-static void attend(const head *s, int64_t t, int64_t n, double *weights) {
-    const bench_row *row = s->at.row;
-    const int64_t dk = row->dim_k, at = output_row(&s->at, t) + n;
-    const float *q = query(&s->at, t) + n * dk;
-    double *out = s->out + at * s->dv, sum = 0.0;
+static double dot(const float *x, const float *y, int64_t n) {
+    double sum = 0.0;
+    int64_t i;
+    for (i = 0; i < n; ++i) sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+static double *doubles(int64_t count) {
+    return bench_allocate((size_t)count * sizeof(double));
+}
+
+/* of query head n at token t and the keys first .. t; what their sum is to be divided by */
+static double weigh(const unit *s, int64_t t, int64_t n, int64_t first, int sigmoid, double *w) {
+    const bench_row *row = s->row;
+    const float *q = query(s, t) + n * row->dim_k;
+    double sum = 0.0;
+    int64_t i;
+    for (i = first; i <= t; ++i) {
+        const double score = (double)bench_scale(row) * dot(q, key(s, i), row->dim_k);
+        w[i] = sigmoid ? 1.0 / (1.0 + exp(-score - (double)bench_bias(row))) : exp(score);
+        sum += w[i];
+    }
+    return sigmoid ? 1.0 : sum;
+}
+
+/* out = sum of w_i v_i / sum, first <= i <= t */
+static void average(const unit *s, int64_t t, int64_t first, const double *w, double sum,
+                    double *out) {
     int64_t i, j;
-    s->size[at] = 0.0;
-    for (j = 0; j < s->dv; ++j) out[j] = 0.0;
-    for (i = 0; i <= t; ++i) {
-        const float *k = key(&s->at, i);
-        double score = 0.0;
-        for (j = 0; j < dk; ++j) score += (double)q[j] * (double)k[j];
-        sum += weights[i] = exp((double)bench_scale(row) * score);
-    }
-    for (i = 0; i <= t; ++i) {
-        const float *v = value(&s->at, i);
-        for (j = 0; j < s->dv; ++j) out[j] += weights[i] / sum * (double)v[j];
-    }
+    for (j = 0; j < s->row->dim_v; ++j) out[j] = 0.0;
+    for (i = first; i <= t; ++i)
+        for (j = 0; j < s->row->dim_v; ++j) out[j] += w[i] / sum * (double)value(s, i)[j];
 }
 
-static void softmax(const head *s, double *weights) {
+void bench_oracle_attention(const unit *s, int passes, double *out, double *size) {
+    const int sigmoid = bench_extra_of(s->row)->kind == LA_SIGMOID;
+    double *w = doubles(s->row->tokens);
     int64_t t, n;
-    for (t = 0; t < s->at.row->tokens; ++t)
-        for (n = 0; n < s->at.queries && bench_oracle_token(s->at.row, t); ++n)
-            attend(s, t, n, weights);
+    (void)passes;
+    for (t = 0; t < s->row->tokens; ++t)
+        for (n = 0; n < s->queries && bench_oracle_token(s->row, t); ++n) {
+            const int64_t at = output_row(s, t) + n;
+            const double sum = weigh(s, t, n, 0, sigmoid, w);
+            average(s, t, 0, w, sum, out + at * s->row->dim_v);
+            size[at] = 0.0;
+        }
+    free(w);
 }
+
+/* ---- all heads ------------------------------------------------------------------------------- */
 
 void bench_oracle(const bench_row *row, const bench_data *data, int passes, double *out,
                   double *size) {
     const int64_t r = bench_key_features(row), dv = row->dim_v;
     const size_t state = (size_t)(r * dv + 2 * r + 2 * dv);
-    double *work = bench_allocate((state + (size_t)row->tokens) * sizeof *work);
+    double *work = bench_allocate(state * sizeof *work);
     int64_t i;
     head s;
     s.r = r;
@@ -272,8 +296,8 @@ void bench_oracle(const bench_row *row, const bench_data *data, int passes, doub
     for (i = 0; i < unit_count(row); ++i) {
         s.at = unit_at(row, data, i, 0);
         memset(work, 0, state * sizeof *work);
-        if (row->engine == BENCH_SOFTMAX)
-            softmax(&s, work + state);
+        if (bench_is_extra(row))
+            bench_extra_of(row)->family->oracle(&s.at, passes, out, size);
         else
             recur(&s, passes);
     }

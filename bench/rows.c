@@ -145,12 +145,20 @@ typedef struct list {
     char first_missing[BENCH_TEXT];
 } list;
 
+/* The rule is one that asks for nothing an extra has not. */
+static void settle_extra(bench_row *row) {
+    row->variant = LA_RETNET;
+    row->decay = BENCH_USUAL;
+    if (!bench_has(row, BENCH_QUERIES)) {
+        row->q_heads = row->heads;
+        row->dim_k = row->dim_v;
+    }
+    if (!bench_has(row, BENCH_KEYS)) row->k_heads = row->heads;
+}
+
 /* Parameters that a row does not have take one value, so that equal rows look equal. */
 static void settle(bench_row *row) {
-    if (row->engine == BENCH_SOFTMAX) {
-        row->variant = LA_RETNET;
-        row->decay = BENCH_NONE;
-    }
+    if (bench_is_extra(row)) settle_extra(row);
     if (row->engine != BENCH_LIBRARY) {
         row->form = LA_AUTO;
         row->layout = row->engine == BENCH_FOUR_SWEEP ? LA_VK : LA_KV;
@@ -223,14 +231,14 @@ static item *new_item(list *l, const char *text) {
     return &l->items[l->count++];
 }
 
-/* Beside a step, which continues a state, softmax stands only if it is named: it has none. */
+/* Beside a step, which continues a state, what has none stands only if it is named. */
 static void add_row(list *l, const bench_options *asked, const bench_row *row) {
     const int named = was_named(asked, row);
     char text[BENCH_TEXT];
     item *it;
     bench_row_options(row, BENCH_ALL_OPTIONS, text);
     if (l->filtered && regexec(&l->filter, text, 0, NULL, 0) != 0) return;
-    if (row->engine == BENCH_SOFTMAX && !named && row->tokens <= BENCH_STEP) return;
+    if (!bench_has_state(row) && !named && row->tokens <= BENCH_STEP) return;
     it = new_item(l, text);
     if (!it) return;
     it->row = *row;
