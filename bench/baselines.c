@@ -488,6 +488,6 @@ static size_t floats_of(const bench_row *row) {
 size_t bench_workspace(const bench_row *row) {
     size_t bytes = floats_of(row) * sizeof(float);
     if (row->engine == BENCH_LIBRARY) bytes = bench_library_workspace(row);
-    if (bench_is_extra(row)) bytes = bench_extra_of(row)->family->workspace(row);
+    if (bench_is_extra(row)) bytes = bench_extra_workspace(row);
     return (bytes + 63) / 64 * 64; /* each thread's on cache lines */
 }

@@ -33,7 +33,7 @@ typedef enum bench_engine {
     BENCH_FOUR_SWEEP, /* decay, predict, write, read as sweeps over a [dv][dk] state */
     BENCH_OPENBLAS,   /* the chunk algorithm on cblas calls, where there is one */
     BENCH_SOFTMAX,    /* the first of the extras, which are the rows of a table in extras.c */
-    BENCH_ENGINES = BENCH_SOFTMAX + 2
+    BENCH_ENGINES = BENCH_SOFTMAX + 7
 } bench_engine;
 
 typedef enum bench_decay { BENCH_NONE, BENCH_HEAD, BENCH_TOKEN, BENCH_CHANNEL } bench_decay;
@@ -100,6 +100,7 @@ typedef struct bench_data {
     const float *q, *k, *v, *log_decay, *beta, *erase, *bonus, *a, *b;
     const float *projection, *columns; /* [features][dk], and the same as [dk][most_features] */
     int64_t most_features;
+    const float *weights; /* of extras: bench_weight */
     float *out, *state;
     size_t head_floats;    /* of the state of one head */
     void *workspace;       /* bench_workspace(row) bytes for each thread, one after the other */
@@ -113,7 +114,9 @@ bench_run bench_run_library, bench_run_plain_loop, bench_run_four_sweep, bench_r
 
 /* bytes of workspace of one thread; 0 = the engine cannot do this row */
 size_t bench_workspace(const bench_row *row);
-size_t bench_library_workspace(const bench_row *row); /* what that answers for the library */
+size_t bench_library_workspace(const bench_row *row); /* what that answers for the library, */
+size_t bench_extra_workspace(const bench_row *row);   /* and for extras */
+size_t bench_extra_state(const bench_row *row);       /* of those: bench_state_floats */
 int bench_has_openblas(void);
 la_plan bench_plan(const bench_row *row); /* what the library would run */
 
@@ -122,7 +125,8 @@ la_plan bench_plan(const bench_row *row); /* what the library would run */
 /* which of a row's parameters an extra has; of what it has not, rows take one value */
 enum {
     BENCH_QUERIES = 1, /* query heads, and dim_k; else it has dim_v alone */
-    BENCH_KEYS = 2     /* key heads */
+    BENCH_KEYS = 2,    /* key heads */
+    BENCH_FEATURES = 4
 };
 
 /* The least of a token and state head: flops, exponentials, floats that are read or written once,
@@ -139,6 +143,7 @@ typedef void bench_oracle_unit(const struct unit *s, int passes, double *out, do
 
 /* What extras of a kind share. */
 typedef struct bench_family {
+    int64_t (*weight)(const bench_row *row, int i); /* floats of weight i; null: there are none */
     size_t (*state)(const bench_row *row);     /* floats of a sequence; null: there is none */
     size_t (*workspace)(const bench_row *row); /* bytes of one thread; 0 = this row cannot be */
     bench_run *run;
@@ -156,8 +161,15 @@ typedef struct bench_extra {
 const bench_extra *bench_extra_of(const bench_row *row); /* null: it is none */
 int bench_has(const bench_row *row, int what);           /* an extra; others: 0 */
 
-bench_least bench_least_attention;
-bench_oracle_unit bench_oracle_attention;
+/* Weights, what a layer has learned, stand one after the other in data->weights: Linformer's E and
+ * F [T][features]; a Synthesizer's w1, w2, b1 and b2. */
+enum { BENCH_WEIGHTS = 4 };
+int64_t bench_weights(const bench_row *row); /* floats of all */
+const float *bench_weight(const bench_row *row, const bench_data *data, int i);
+int64_t bench_rank(const bench_row *row); /* a Synthesizer's rank1; factorised dense: rank2 - 1 */
+
+bench_least bench_least_attention, bench_least_linformer, bench_least_synthesizer;
+bench_oracle_unit bench_oracle_attention, bench_oracle_linformer, bench_oracle_synthesizer;
 
 /* ---- the command line ------------------------------------------------------------------------ */
 

@@ -1,10 +1,17 @@
 /* What LA_EXTRAS has beside the linear layer, as rows:
  *
  *     softmax, sigmoid    causal attention to all keys
+ *     linformer           to --features rows that are made of all keys and values; not causal
+ *     synthesizer-d       causal weights of values without keys: dense, with rank1 = --features,
+ *     synthesizer-fd      factorised dense, with ranks that give each key a product of its own,
+ *     synthesizer-r       random,
+ *     synthesizer-fr      factorised random, with rank1 = --features
  *
  * Another one is a row of the table at the end, what it runs, its floor in floor.c and its oracle in
  * oracle.c; members of a family share these. */
 #include "units.h"
+
+enum { MOST_WEIGHTS = 1 << 28 }; /* 1 GiB: more is as good as not there */
 
 static int kind(const bench_row *row) {
     return bench_extra_of(row)->kind;
@@ -12,6 +19,28 @@ static int kind(const bench_row *row) {
 
 static void expect_ok(const bench_row *row, la_status status) {
     if (status != LA_OK) bench_fail(1, "%s: %s", bench_row_name(row), la_status_text(status));
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static int64_t weight_floats(const bench_row *row, int i) {
+    const bench_extra *extra = bench_extra_of(row);
+    return extra && extra->family->weight ? extra->family->weight(row, i) : 0;
+}
+
+static int64_t weights_before(const bench_row *row, int end) {
+    int64_t sum = 0;
+    int i;
+    for (i = 0; i < end; ++i) sum += weight_floats(row, i);
+    return sum;
+}
+
+int64_t bench_weights(const bench_row *row) {
+    return weights_before(row, BENCH_WEIGHTS);
+}
+
+const float *bench_weight(const bench_row *row, const bench_data *data, int i) {
+    return data->weights + weights_before(row, i);
 }
 
 /* ---- attention: a unit is a call, since keys may have fewer heads here than values have ------- */
@@ -61,15 +90,136 @@ static void run_attention(const bench_row *row, const bench_data *data, int64_t 
     each_unit(row, data, thread, attend);
 }
 
+/* ---- Linformer ------------------------------------------------------------------------------- */
+
+static int64_t linformer_weight(const bench_row *row, int i) {
+    return i < 2 ? row->tokens * row->features : 0;
+}
+
+static la_linformer make_linformer(const bench_row *row) {
+    la_linformer layer;
+    la_linformer_init(&layer, bench_out_heads(row) / row->heads, row->dim_k, row->dim_v,
+                      row->tokens, row->features);
+    layer.attention.kv_heads = 1;
+    layer.attention.scale = bench_scale(row);
+    return layer;
+}
+
+static size_t linformer_workspace(const bench_row *row) {
+    const la_linformer layer = make_linformer(row);
+    const la_attention_call call = make_call(row, &layer.attention);
+    return la_linformer_workspace_size(&layer, &call);
+}
+
+static void attend_few(const unit *s) {
+    la_linformer layer = make_linformer(s->row);
+    const la_attention_call call = call_of(s, &layer.attention);
+    layer.E = la_matrix(bench_weight(s->row, s->data, 0), s->row->features);
+    layer.F = la_matrix(bench_weight(s->row, s->data, 1), s->row->features);
+    expect_ok(s->row, la_linformer_forward(&layer, &call));
+}
+
+static void run_linformer(const bench_row *row, const bench_data *data, int64_t thread) {
+    each_unit(row, data, thread, attend_few);
+}
+
+/* ---- Synthesizer ----------------------------------------------------------------------------- */
+
+static int is_dense(const bench_row *row) {
+    return kind(row) == LA_DENSE || kind(row) == LA_FACTORISED_DENSE;
+}
+
+/* Ranks without a common factor repeat only after their product: T keys have as many products. */
+int64_t bench_rank(const bench_row *row) {
+    int64_t rank = 1;
+    if (kind(row) == LA_RANDOM) return 0;
+    if (kind(row) != LA_FACTORISED_DENSE) return row->features;
+    while (rank * (rank + 1) < row->tokens) ++rank;
+    return rank;
+}
+
+static int64_t rank2(const bench_row *row) {
+    return kind(row) == LA_FACTORISED_DENSE ? bench_rank(row) + 1 : 0;
+}
+
+static int64_t synthesizer_weight(const bench_row *row, int i) {
+    const int64_t T = row->tokens, r1 = bench_rank(row), dx = row->dim_k;
+    const int64_t rows = kind(row) == LA_FACTORISED_DENSE ? r1 + 1 : T; /* of w2 */
+    switch (i) {
+    case 0: return is_dense(row) ? r1 * dx : kind(row) == LA_RANDOM ? T * T : T * r1;
+    case 1: return kind(row) == LA_FACTORISED_DENSE ? rows * dx : rows * r1;
+    case 2: return is_dense(row) ? r1 : 0;
+    default: return is_dense(row) ? rows : 0;
+    }
+}
+
+static la_synthesizer make_synthesizer(const bench_row *row) {
+    la_synthesizer layer;
+    la_synthesizer_init(&layer, kind(row), 1, is_dense(row) ? row->dim_k : 0, row->dim_v,
+                        row->tokens, bench_rank(row), rank2(row));
+    layer.attention.bidirectional = 0;
+    layer.attention.q_heads = bench_out_heads(row) / row->heads;
+    return layer;
+}
+
+static size_t synthesizer_workspace(const bench_row *row) {
+    const la_synthesizer layer = make_synthesizer(row);
+    const la_attention_call call = make_call(row, &layer.attention);
+    return la_synthesizer_workspace_size(&layer, &call);
+}
+
+static la_in matrix(const unit *s, int i, int64_t width) {
+    return la_matrix(bench_weight(s->row, s->data, i), width);
+}
+
+static void synthesize(const unit *s) {
+    const bench_row *row = s->row;
+    const int64_t r1 = bench_rank(row), T = row->tokens;
+    la_synthesizer layer = make_synthesizer(row);
+    const la_attention_call call = call_of(s, &layer.attention);
+    layer.w1 = matrix(s, 0, is_dense(row) ? row->dim_k : kind(row) == LA_RANDOM ? T : r1);
+    layer.w2 = matrix(s, 1, kind(row) == LA_FACTORISED_DENSE ? row->dim_k : r1);
+    if (is_dense(row)) {
+        layer.b1 = matrix(s, 2, r1);
+        layer.b2 = matrix(s, 3, rank2(row) ? rank2(row) : T);
+    }
+    expect_ok(row, la_synthesizer_forward(&layer, &call));
+}
+
+static void run_synthesizer(const bench_row *row, const bench_data *data, int64_t thread) {
+    each_unit(row, data, thread, synthesize);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static const bench_family attention = {NULL, attention_workspace, run_attention,
-                                       bench_least_attention, bench_oracle_attention};
+static const bench_family attention = {.workspace = attention_workspace,
+                                       .run = run_attention,
+                                       .least = bench_least_attention,
+                                       .oracle = bench_oracle_attention};
+
+static const bench_family linformer = {.weight = linformer_weight,
+                                       .workspace = linformer_workspace,
+                                       .run = run_linformer,
+                                       .least = bench_least_linformer,
+                                       .oracle = bench_oracle_linformer};
+
+static const bench_family synthesizer = {.weight = synthesizer_weight,
+                                         .workspace = synthesizer_workspace,
+                                         .run = run_synthesizer,
+                                         .least = bench_least_synthesizer,
+                                         .oracle = bench_oracle_synthesizer};
 
 /* clang-format off */
+enum { Q = BENCH_QUERIES, K = BENCH_KEYS, F = BENCH_FEATURES };
+
 static const bench_extra extras[BENCH_ENGINES - BENCH_SOFTMAX] = {
-    {"softmax", LA_SOFTMAX, BENCH_QUERIES | BENCH_KEYS, &attention},
-    {"sigmoid", LA_SIGMOID, BENCH_QUERIES | BENCH_KEYS, &attention},
+    {"softmax",        LA_SOFTMAX,           Q | K,     &attention},
+    {"sigmoid",        LA_SIGMOID,           Q | K,     &attention},
+    {"linformer",      0,                    Q | K | F, &linformer},
+    {"synthesizer-d",  LA_DENSE,             Q | F,     &synthesizer},
+    {"synthesizer-fd", LA_FACTORISED_DENSE,  Q,         &synthesizer},
+    {"synthesizer-r",  LA_RANDOM,            0,         &synthesizer},
+    {"synthesizer-fr", LA_FACTORISED_RANDOM, F,         &synthesizer},
 };
 /* clang-format on */
 
@@ -83,4 +233,12 @@ const bench_extra *bench_extra_of(const bench_row *row) {
 
 int bench_has(const bench_row *row, int what) {
     return bench_is_extra(row) && (bench_extra_of(row)->has & what);
+}
+
+size_t bench_extra_workspace(const bench_row *row) {
+    return bench_weights(row) > MOST_WEIGHTS ? 0 : bench_extra_of(row)->family->workspace(row);
+}
+
+size_t bench_extra_state(const bench_row *row) {
+    return bench_has_state(row) ? bench_extra_of(row)->family->state(row) : 0;
 }

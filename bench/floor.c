@@ -169,6 +169,54 @@ bench_work bench_least_attention(const bench_row *row) {
     return work;
 }
 
+/* floats that all tokens, heads and sequences share, as a share of each token and head */
+static double shared(const bench_row *row, const counts *c, double floats) {
+    return floats / (c->T * c->H * (double)row->batch);
+}
+
+/* K' = E^T K and V' = F^T V, k rows of each key head, then k scores, exponentials and values a
+ * token. Or, where T is less than k: all T scores of the keys times E, and weights F^T times V. E and
+ * F are the same for all heads. */
+bench_work bench_least_linformer(const bench_row *row) {
+    const counts c = count(row);
+    const double k = (double)row->features;
+    bench_work work;
+    work.flops = smaller(2.0 * k * c.dk * (c.keys + c.pairs), 2.0 * c.T * (c.dk + k) * c.pairs);
+    work.flops += smaller(2.0 * k * c.dv * (1.0 + c.reads),
+                          2.0 * c.T * (c.dv * c.reads + k * c.pairs));
+    work.exponentials = k * c.pairs;
+    work.floats = tensors(&c) + shared(row, &c, (double)bench_weights(row));
+    return work;
+}
+
+/* Token t has t logits, an exponential of each, and a sum of t values, as attention has. A logit
+ *
+ *     dense               takes 2 rank1 flops, after 2 dx rank1 for the token's hidden layer,
+ *     factorised dense    one, after 2 dx (rank1 + rank2) for its factors,
+ *     random              none, and of R half is looked at,
+ *     factorised random   2 rank1.
+ *
+ * Logits of x belong to its head; random ones and their exponentials are those of all heads and
+ * sequences. */
+bench_work bench_least_synthesizer(const bench_row *row) {
+    const counts c = count(row);
+    const double pairs = (c.T + 1.0) / 2.0, rank = (double)bench_rank(row);
+    const double weights = (double)bench_weights(row);
+    bench_work work = {2.0 * c.dv * pairs, c.queries * pairs, c.dv * 2.0 + c.dk * c.queries};
+    switch (bench_extra_of(row)->kind) {
+    case LA_DENSE: work.flops += 2.0 * rank * (c.dk + pairs) * c.queries; break;
+    case LA_FACTORISED_DENSE:
+        work.flops += (2.0 * c.dk * (2.0 * rank + 1.0) + pairs) * c.queries;
+        break;
+    default: /* rank of LA_RANDOM: 0 */
+        work.flops += shared(row, &c, 2.0 * rank * pairs * c.T);
+        work.exponentials = shared(row, &c, pairs * c.T);
+        work.floats = 2.0 * c.dv;
+    }
+    work.floats += shared(row, &c, rank > 0.0 ? weights : pairs * c.T);
+    return work;
+}
+
 /* ---- times ----------------------------------------------------------------------------------- */
 
 /* how much a level holds: the buffers fill half of a cache. Several cores are taken to be as many

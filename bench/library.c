@@ -94,8 +94,7 @@ void bench_run_library(const bench_row *row, const bench_data *data, int64_t thr
 
 size_t bench_state_floats(const bench_row *row) {
     const la_layer layer = make_layer(row, some_data()->projection);
-    if (!bench_is_extra(row)) return la_state_floats(&layer);
-    return bench_has_state(row) ? bench_extra_of(row)->family->state(row) : 0;
+    return bench_is_extra(row) ? bench_extra_state(row) : la_state_floats(&layer);
 }
 
 la_plan bench_plan(const bench_row *row) {

@@ -203,6 +203,7 @@ static void make_buffers(buffers *b, const bench_row *rows, int count) {
     const int64_t tokens = rows->batch * rows->tokens, H = rows->heads;
     const int64_t dk = rows->dim_k, dv = rows->dim_v;
     size_t workspace = 0, states = 0;
+    int64_t weights = 0;
     float *k;
     int i;
     memset(b, 0, sizeof *b);
@@ -217,6 +218,7 @@ static void make_buffers(buffers *b, const bench_row *rows, int count) {
         const size_t state = state_bytes(row), work = bench_workspace(row) * (size_t)row->threads;
         if (state > states) states = state;
         if (work > workspace) workspace = work;
+        if (bench_weights(row) > weights) weights = bench_weights(row);
         if (row->features > b->data.most_features) b->data.most_features = row->features;
         if ((bench_is_dplr(row) || bench_erases(row) || bench_reads_first(row)) && !b->a)
             make_partners(b, row);
@@ -226,6 +228,7 @@ static void make_buffers(buffers *b, const bench_row *rows, int count) {
     make_projection(b, dk);
     b->mapped_q = numbers(b, 7, tokens * rows->q_heads * dk, 0.0f, 1.0f);
     b->mapped_k = numbers(b, 8, tokens * rows->k_heads * dk, 0.0f, 1.0f);
+    b->data.weights = numbers(b, 12, weights, -0.5f, 0.5f);
     b->data.state = keep(b, states);
     b->data.workspace = keep(b, workspace);
 }
@@ -307,8 +310,9 @@ static void choose_reps(runner *r) {
 
 /* rows that the same oracle serves */
 static int same_rule(const bench_row *a, const bench_row *b) {
-    if (bench_is_extra(a) || bench_is_extra(b)) return a->engine == b->engine;
-    return a->variant == b->variant && a->decay == b->decay && a->features == b->features;
+    if (a->features != b->features || bench_is_extra(a) != bench_is_extra(b)) return 0;
+    if (bench_is_extra(a)) return a->engine == b->engine;
+    return a->variant == b->variant && a->decay == b->decay;
 }
 
 /* of the outputs of one head: squares of o - o64, of o64, of o's size without cancellation; the

@@ -274,6 +274,101 @@ void bench_oracle_attention(const unit *s, int passes, double *out, double *size
     free(w);
 }
 
+/* to [k][width] += x_t [width] times row t of E [T][k] */
+static void compress(const float *E, int64_t k, const float *x, int64_t width, double *to) {
+    int64_t i, j;
+    for (i = 0; i < k; ++i)
+        for (j = 0; j < width; ++j) to[i * width + j] += (double)E[i] * (double)x[j];
+}
+
+/* of query head n at token t, to K' [k][dk] and V' [k][dv] */
+static void attend_few(const unit *s, int64_t t, int64_t n, const double *K, const double *V,
+                       double *out) {
+    const int64_t k = s->row->features, dk = s->row->dim_k, dv = s->row->dim_v;
+    const float *q = query(s, t) + n * dk;
+    double sum = 0.0;
+    int64_t i, j;
+    for (j = 0; j < dv; ++j) out[j] = 0.0;
+    for (i = 0; i < k; ++i) {
+        double score = 0.0, w;
+        for (j = 0; j < dk; ++j) score += (double)q[j] * K[i * dk + j];
+        sum += w = exp((double)bench_scale(s->row) * score);
+        for (j = 0; j < dv; ++j) out[j] += w * V[i * dv + j];
+    }
+    for (j = 0; j < dv; ++j) out[j] /= sum;
+}
+
+void bench_oracle_linformer(const unit *s, int passes, double *out, double *size) {
+    const int64_t k = s->row->features, dk = s->row->dim_k, dv = s->row->dim_v;
+    const float *E = bench_weight(s->row, s->data, 0), *F = bench_weight(s->row, s->data, 1);
+    double *K = doubles(k * (dk + dv)), *V = K + k * dk;
+    int64_t t, n;
+    (void)passes;
+    for (t = 0; t < s->row->tokens; ++t) {
+        compress(E + t * k, k, key(s, t), dk, K);
+        compress(F + t * k, k, value(s, t), dv, V);
+    }
+    for (t = 0; t < s->row->tokens; ++t)
+        for (n = 0; n < s->queries && bench_oracle_token(s->row, t); ++n) {
+            const int64_t at = output_row(s, t) + n;
+            attend_few(s, t, n, K, V, out + at * dv);
+            size[at] = 0.0;
+        }
+    free(K);
+}
+
+/* y = W x + b, W [count][dx], of token t's x */
+static void dense(const unit *s, int64_t t, int64_t count, const float *W, const float *b,
+                  double *y) {
+    const int64_t dx = s->row->dim_k;
+    int64_t i;
+    for (i = 0; i < count; ++i) y[i] = dot(W + i * dx, query(s, t), dx) + (double)b[i];
+}
+
+/* of token t: y what it makes of x, of random kinds nothing */
+static double logit(const unit *s, int64_t t, int64_t key, const double *y) {
+    const int64_t r = bench_rank(s->row), T = s->row->tokens;
+    const float *w1 = bench_weight(s->row, s->data, 0), *w2 = bench_weight(s->row, s->data, 1);
+    const float *b2 = bench_weight(s->row, s->data, 3);
+    double sum = 0.0;
+    int64_t i;
+    switch (bench_extra_of(s->row)->kind) {
+    case LA_RANDOM: return (double)w1[t * T + key];
+    case LA_FACTORISED_RANDOM: return dot(w1 + t * r, w2 + key * r, r);
+    case LA_FACTORISED_DENSE: return y[key % r] * y[r + key % (r + 1)];
+    default:
+        for (i = 0; i < r; ++i) sum += (double)w2[key * r + i] * fmax(y[i], 0.0);
+        return sum + (double)b2[key];
+    }
+}
+
+/* what logits of token t are made of */
+static void synthesize(const unit *s, int64_t t, double *y) {
+    const int kind = bench_extra_of(s->row)->kind;
+    const int64_t r = bench_rank(s->row);
+    const bench_data *data = s->data;
+    if (kind == LA_RANDOM || kind == LA_FACTORISED_RANDOM) return;
+    dense(s, t, r, bench_weight(s->row, data, 0), bench_weight(s->row, data, 2), y);
+    if (kind == LA_FACTORISED_DENSE)
+        dense(s, t, r + 1, bench_weight(s->row, data, 1), bench_weight(s->row, data, 3), y + r);
+}
+
+void bench_oracle_synthesizer(const unit *s, int passes, double *out, double *size) {
+    const int64_t T = s->row->tokens;
+    double *w = doubles(T + 2 * bench_rank(s->row) + 1), *y = w + T;
+    int64_t t, i;
+    (void)passes;
+    for (t = 0; t < T; ++t) {
+        double sum = 0.0;
+        if (!bench_oracle_token(s->row, t)) continue;
+        synthesize(s, t, y);
+        for (i = 0; i <= t; ++i) sum += w[i] = exp(logit(s, t, i, y));
+        average(s, t, 0, w, sum, out + output_row(s, t) * s->row->dim_v);
+        size[output_row(s, t)] = 0.0;
+    }
+    free(w);
+}
+
 /* ---- all heads ------------------------------------------------------------------------------- */
 
 void bench_oracle(const bench_row *row, const bench_data *data, int passes, double *out,

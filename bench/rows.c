@@ -165,7 +165,7 @@ static void settle(bench_row *row) {
     }
     if (row->decay == BENCH_USUAL) row->decay = bench_usual_decay(row);
     if (row->decay == BENCH_NONE) row->strong = 0;
-    if (!bench_projects(row)) row->features = 0;
+    if (!bench_projects(row) && !bench_has(row, BENCH_FEATURES)) row->features = 0;
     if (row->engine == BENCH_OPENBLAS) row->isa = LA_ISA_AUTO; /* it chooses itself */
     if (row->isa == LA_ISA_AUTO) row->isa = bench_plan(row).isa;
     if (row->engine == BENCH_PLAIN_LOOP)
