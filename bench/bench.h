@@ -33,7 +33,7 @@ typedef enum bench_engine {
     BENCH_FOUR_SWEEP, /* decay, predict, write, read as sweeps over a [dv][dk] state */
     BENCH_OPENBLAS,   /* the chunk algorithm on cblas calls, where there is one */
     BENCH_SOFTMAX,    /* the first of the extras, which are the rows of a table in extras.c */
-    BENCH_ENGINES = BENCH_SOFTMAX + 7
+    BENCH_ENGINES = BENCH_SOFTMAX + 11
 } bench_engine;
 
 typedef enum bench_decay { BENCH_NONE, BENCH_HEAD, BENCH_TOKEN, BENCH_CHANNEL } bench_decay;
@@ -119,14 +119,19 @@ size_t bench_extra_workspace(const bench_row *row);   /* and for extras */
 size_t bench_extra_state(const bench_row *row);       /* of those: bench_state_floats */
 int bench_has_openblas(void);
 la_plan bench_plan(const bench_row *row); /* what the library would run */
+/* a call of the row's shape and tensors, and of one thread; data null: tensors to plan it with */
+la_call bench_call(const bench_row *row, const la_layer *layer, const bench_data *data,
+                   int64_t thread);
 
 /* ---- extras ---------------------------------------------------------------------------------- */
 
 /* which of a row's parameters an extra has; of what it has not, rows take one value */
 enum {
-    BENCH_QUERIES = 1, /* query heads, and dim_k; else it has dim_v alone */
-    BENCH_KEYS = 2,    /* key heads */
-    BENCH_FEATURES = 4
+    BENCH_QUERIES = 1,  /* query heads, and dim_k; else it has dim_v alone */
+    BENCH_KEYS = 2,     /* key heads */
+    BENCH_FEATURES = 4, /* the rows of a projection */
+    BENCH_SEGMENTS = 8, /* of chunk tokens */
+    BENCH_GATES = 16    /* of each channel */
 };
 
 /* The least of a token and state head: flops, exponentials, floats that are read or written once,
@@ -144,8 +149,8 @@ typedef void bench_oracle_unit(const struct unit *s, int passes, double *out, do
 /* What extras of a kind share. */
 typedef struct bench_family {
     int64_t (*weight)(const bench_row *row, int i); /* floats of weight i; null: there are none */
-    size_t (*state)(const bench_row *row);     /* floats of a sequence; null: there is none */
-    size_t (*workspace)(const bench_row *row); /* bytes of one thread; 0 = this row cannot be */
+    size_t (*state)(const bench_row *row);          /* floats of a sequence; null: there is none */
+    size_t (*workspace)(const bench_row *row);      /* as bench_workspace */
     bench_run *run;
     bench_least *least;
     bench_oracle_unit *oracle;
@@ -162,14 +167,17 @@ const bench_extra *bench_extra_of(const bench_row *row); /* null: it is none */
 int bench_has(const bench_row *row, int what);           /* an extra; others: 0 */
 
 /* Weights, what a layer has learned, stand one after the other in data->weights: Linformer's E and
- * F [T][features]; a Synthesizer's w1, w2, b1 and b2. */
+ * F [T][features]; a Synthesizer's w1, w2, b1 and b2; Infini-attention's beta [H]; RWKV-4's bonus
+ * [H][dv]. */
 enum { BENCH_WEIGHTS = 4 };
 int64_t bench_weights(const bench_row *row); /* floats of all */
 const float *bench_weight(const bench_row *row, const bench_data *data, int i);
 int64_t bench_rank(const bench_row *row); /* a Synthesizer's rank1; factorised dense: rank2 - 1 */
 
-bench_least bench_least_attention, bench_least_linformer, bench_least_synthesizer;
-bench_oracle_unit bench_oracle_attention, bench_oracle_linformer, bench_oracle_synthesizer;
+bench_least bench_least_attention, bench_least_infini, bench_least_linformer,
+    bench_least_synthesizer, bench_least_scan;
+bench_oracle_unit bench_oracle_attention, bench_oracle_infini, bench_oracle_linformer,
+    bench_oracle_synthesizer, bench_oracle_scan;
 
 /* ---- the command line ------------------------------------------------------------------------ */
 

@@ -1,11 +1,14 @@
 /* What LA_EXTRAS has beside the linear layer, as rows:
  *
  *     softmax, sigmoid    causal attention to all keys
+ *     infini              to the keys of a segment of --chunk tokens, and a memory of those before
+ *     infini-delta        the same, with the delta rule for the memory
  *     linformer           to --features rows that are made of all keys and values; not causal
  *     synthesizer-d       causal weights of values without keys: dense, with rank1 = --features,
  *     synthesizer-fd      factorised dense, with ranks that give each key a product of its own,
  *     synthesizer-r       random,
  *     synthesizer-fr      factorised random, with rank1 = --features
+ *     rwkv4, hgrn         recurrences of single channels, dim_v of them a head
  *
  * Another one is a row of the table at the end, what it runs, its floor in floor.c and its oracle in
  * oracle.c; members of a family share these. */
@@ -88,6 +91,47 @@ static void attend(const unit *s) {
 
 static void run_attention(const bench_row *row, const bench_data *data, int64_t thread) {
     each_unit(row, data, thread, attend);
+}
+
+/* ---- Infini-attention ------------------------------------------------------------------------ */
+
+static int64_t infini_weight(const bench_row *row, int i) {
+    return i == 0 ? row->heads : 0;
+}
+
+static la_infini make_infini(const bench_row *row) {
+    la_infini layer;
+    la_infini_init(&layer, row->heads, row->dim_k, row->dim_v, row->chunk);
+    layer.memory.q_heads = row->q_heads;
+    layer.memory.k_heads = row->k_heads;
+    layer.write = kind(row);
+    layer.scale = bench_scale(row);
+    return layer;
+}
+
+static la_call infini_call(const bench_row *row, const la_infini *layer, const bench_data *data,
+                           int64_t thread) {
+    la_call call = bench_call(row, &layer->memory, data, thread);
+    call.chunk = 0; /* the row's is the segment */
+    return call;
+}
+
+static size_t infini_state(const bench_row *row) {
+    const la_infini layer = make_infini(row);
+    return la_state_floats(&layer.memory);
+}
+
+static size_t infini_workspace(const bench_row *row) {
+    const la_infini layer = make_infini(row);
+    const la_call call = infini_call(row, &layer, NULL, 0);
+    return la_infini_workspace_size(&layer, &call);
+}
+
+static void run_infini(const bench_row *row, const bench_data *data, int64_t thread) {
+    const la_infini layer = make_infini(row);
+    la_call call = infini_call(row, &layer, data, thread);
+    call.beta = la_per_head(bench_weight(row, data, 0));
+    expect_ok(row, la_infini_forward(&layer, &call));
 }
 
 /* ---- Linformer ------------------------------------------------------------------------------- */
@@ -190,12 +234,56 @@ static void run_synthesizer(const bench_row *row, const bench_data *data, int64_
     each_unit(row, data, thread, synthesize);
 }
 
+/* ---- scans: a call is all channels of all heads ---------------------------------------------- */
+
+static int64_t scan_weight(const bench_row *row, int i) {
+    return kind(row) == LA_SCAN_RWKV4 && i == 0 ? row->heads * row->dim_v : 0;
+}
+
+static size_t scan_state(const bench_row *row) {
+    return (size_t)((kind(row) == LA_SCAN_RWKV4 ? 3 : 1) * row->heads * row->dim_v);
+}
+
+/* it needs none */
+static size_t scan_workspace(const bench_row *row) {
+    la_scan scan;
+    const int64_t channels = row->heads * row->dim_v;
+    return la_scan_init(&scan, kind(row), row->batch, row->tokens, channels) == LA_OK;
+}
+
+static void run_scan(const bench_row *row, const bench_data *data, int64_t thread) {
+    const int64_t T = row->tokens, channels = row->heads * row->dim_v;
+    la_scan scan;
+    la_scan_init(&scan, kind(row), row->batch, T, channels);
+    scan.isa = row->isa;
+    scan.thread_index = thread;
+    scan.thread_count = row->threads;
+    scan.v = la_bthd(data->v, T, 1, channels);
+    scan.log_decay = la_bthd(data->log_decay, T, 1, channels);
+    if (kind(row) == LA_SCAN_RWKV4) {
+        scan.k = la_bthd(data->k, T, 1, channels);
+        scan.log_decay = la_per_channel(data->log_decay, channels);
+        scan.bonus = bench_weight(row, data, 0);
+    }
+    scan.out = la_bthd_out(data->out, T, 1, channels);
+    scan.state_in = bench_is_step(row) ? data->state : NULL;
+    scan.state_out = row->stateless ? NULL : data->state;
+    expect_ok(row, la_scan_forward(&scan));
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const bench_family attention = {.workspace = attention_workspace,
                                        .run = run_attention,
                                        .least = bench_least_attention,
                                        .oracle = bench_oracle_attention};
+
+static const bench_family infini = {.weight = infini_weight,
+                                    .state = infini_state,
+                                    .workspace = infini_workspace,
+                                    .run = run_infini,
+                                    .least = bench_least_infini,
+                                    .oracle = bench_oracle_infini};
 
 static const bench_family linformer = {.weight = linformer_weight,
                                        .workspace = linformer_workspace,
@@ -209,17 +297,29 @@ static const bench_family synthesizer = {.weight = synthesizer_weight,
                                          .least = bench_least_synthesizer,
                                          .oracle = bench_oracle_synthesizer};
 
+static const bench_family scan = {.weight = scan_weight,
+                                  .state = scan_state,
+                                  .workspace = scan_workspace,
+                                  .run = run_scan,
+                                  .least = bench_least_scan,
+                                  .oracle = bench_oracle_scan};
+
 /* clang-format off */
-enum { Q = BENCH_QUERIES, K = BENCH_KEYS, F = BENCH_FEATURES };
+enum { Q = BENCH_QUERIES, K = BENCH_KEYS, F = BENCH_FEATURES, S = BENCH_SEGMENTS,
+       G = BENCH_GATES };
 
 static const bench_extra extras[BENCH_ENGINES - BENCH_SOFTMAX] = {
     {"softmax",        LA_SOFTMAX,           Q | K,     &attention},
     {"sigmoid",        LA_SIGMOID,           Q | K,     &attention},
+    {"infini",         LA_WRITE_ADD,         Q | K | S, &infini},
+    {"infini-delta",   LA_WRITE_DELTA,       Q | K | S, &infini},
     {"linformer",      0,                    Q | K | F, &linformer},
     {"synthesizer-d",  LA_DENSE,             Q | F,     &synthesizer},
     {"synthesizer-fd", LA_FACTORISED_DENSE,  Q,         &synthesizer},
     {"synthesizer-r",  LA_RANDOM,            0,         &synthesizer},
     {"synthesizer-fr", LA_FACTORISED_RANDOM, F,         &synthesizer},
+    {"rwkv4",          LA_SCAN_RWKV4,        G,         &scan},
+    {"hgrn",           LA_SCAN_HGRN,         G,         &scan},
 };
 /* clang-format on */
 

@@ -174,6 +174,62 @@ static double shared(const bench_row *row, const counts *c, double floats) {
     return floats / (c->T * c->H * (double)row->batch);
 }
 
+/* Segments of N tokens, the last of which may have fewer; tokens that are written to the memory. A
+ * stateless row does not write its last segment. */
+typedef struct segments {
+    double N, full, rest, written;
+} segments;
+
+static segments segments_of(const bench_row *row, const counts *c) {
+    segments s;
+    s.N = smaller((double)row->chunk, c->T);
+    s.full = (double)(int64_t)(c->T / s.N);
+    s.rest = c->T - s.full * s.N;
+    s.written = c->T;
+    if (row->stateless) s.written -= s.rest > 0.0 ? s.rest : s.N;
+    return s;
+}
+
+/* what so many tokens take that look at those of the segments before theirs: `slope` for each, but
+ * at most `limit`; those of a step look at the state */
+static double earlier(const counts *c, double tokens, double N, double slope, double limit) {
+    const double full = (double)(int64_t)(tokens / N), rest = tokens - full * N;
+    if (c->step) return tokens * limit;
+    return N * sum_smaller(N * slope, limit, full - 1.0) + rest * smaller(full * N * slope, limit);
+}
+
+/* the memory's reads and, of a delta rule, predictions, none of which takes more than `state` */
+static double memory_reads(const bench_row *row, const counts *c, const segments *s, double state) {
+    const double score = 2.0 * (c->dk * c->pairs + c->dv * c->reads);
+    const double own = 2.0 * (c->dk * c->keys + c->dv);
+    double sum = earlier(c, c->T, s->N, score, smaller(c->reads * state, c->T * score));
+    if (bench_extra_of(row)->kind == LA_WRITE_DELTA)
+        sum += earlier(c, s->written, s->N, own, smaller(state, c->T * own));
+    return sum;
+}
+
+/* Softmax among the keys of the segment. What the memory says is read as a state is: for 2 dk dv
+ * flops a query head, or as scores with the tokens of all segments before and a sum of so many
+ * values, where that is less; so is what a delta rule predicts of the tokens that are written. They
+ * are written for 2 dk dv flops, the first after an empty memory for half. Where it reads no state
+ * either, a stateless row writes nothing. Features are an exponential for each number of a key that
+ * is written, and of a query that has a memory to read. */
+bench_work bench_least_infini(const bench_row *row) {
+    const counts c = count(row);
+    const segments s = segments_of(row, &c);
+    const double pairs = (s.full * s.N * (s.N + 1.0) + s.rest * (s.rest + 1.0)) / 2.0;
+    const double state = 2.0 * c.dk * c.dv, readers = c.step ? c.T : c.T - s.N;
+    double memory = memory_reads(row, &c, &s, state) + s.written * state;
+    bench_work work;
+    if (!c.step && s.written > 0.0) memory -= state / 2.0;
+    if (row->stateless) memory = smaller(memory, memory_reads(row, &c, &s, HUGE_VAL));
+    work.flops = (2.0 * (c.dk * c.pairs + c.dv * c.reads) * pairs + memory) / c.T;
+    work.exponentials = c.pairs * pairs + c.dk * (c.keys * s.written + c.queries * readers);
+    work.exponentials /= c.T;
+    work.floats = tensors(&c) + shared(row, &c, (double)bench_weights(row));
+    return work;
+}
+
 /* K' = E^T K and V' = F^T V, k rows of each key head, then k scores, exponentials and values a
  * token. Or, where T is less than k: all T scores of the keys times E, and weights F^T times V. E and
  * F are the same for all heads. */
@@ -182,8 +238,8 @@ bench_work bench_least_linformer(const bench_row *row) {
     const double k = (double)row->features;
     bench_work work;
     work.flops = smaller(2.0 * k * c.dk * (c.keys + c.pairs), 2.0 * c.T * (c.dk + k) * c.pairs);
-    work.flops += smaller(2.0 * k * c.dv * (1.0 + c.reads),
-                          2.0 * c.T * (c.dv * c.reads + k * c.pairs));
+    work.flops +=
+        smaller(2.0 * k * c.dv * (1.0 + c.reads), 2.0 * c.T * (c.dv * c.reads + k * c.pairs));
     work.exponentials = k * c.pairs;
     work.floats = tensors(&c) + shared(row, &c, (double)bench_weights(row));
     return work;
@@ -214,6 +270,22 @@ bench_work bench_least_synthesizer(const bench_row *row) {
         work.floats = 2.0 * c.dv;
     }
     work.floats += shared(row, &c, rank > 0.0 ? weights : pairs * c.T);
+    return work;
+}
+
+/* Of a channel HGRN takes an exponential, a product and a sum. RWKV-4 with x = exp(k) takes x v; a
+ * + exp(bonus) x v over b + exp(bonus) x, and the new a and b, each a product and a sum. What is
+ * exponential in its weights is so once for all tokens. The first token after an empty state, which
+ * has nothing to be added to, counts as nothing. */
+bench_work bench_least_scan(const bench_row *row) {
+    const counts c = count(row);
+    const int rwkv4 = bench_extra_of(row)->kind == LA_SCAN_RWKV4;
+    const double tokens = c.step ? c.T : c.T - 1.0;
+    bench_work work;
+    work.flops = (rwkv4 ? 10.0 : 2.0) * c.dv * tokens / c.T;
+    work.exponentials = c.dv * tokens / c.T;
+    work.floats = 3.0 * c.dv;
+    if (rwkv4) work.floats += shared(row, &c, 2.0 * (double)bench_weights(row));
     return work;
 }
 

@@ -69,7 +69,7 @@ int bench_has_channels(const bench_row *row) {
 }
 
 int bench_usual_decay(const bench_row *row) {
-    if (bench_is_extra(row)) return BENCH_NONE;
+    if (bench_is_extra(row)) return bench_has(row, BENCH_GATES) ? BENCH_CHANNEL : BENCH_NONE;
     switch (row->variant) {
     case LA_RETNET:
     case LA_LIGHTNING: return BENCH_HEAD;
@@ -245,8 +245,8 @@ typedef struct runner {
 } runner;
 
 static void make_runner(runner *r, bench_row *row, const buffers *b) {
-    static bench_run *const runs[] = {bench_run_library, bench_run_plain_loop,
-                                      bench_run_four_sweep, bench_run_openblas};
+    static bench_run *const runs[] = {bench_run_library, bench_run_plain_loop, bench_run_four_sweep,
+                                      bench_run_openblas};
     r->row = row;
     r->run = bench_is_extra(row) ? bench_extra_of(row)->family->run : runs[row->engine];
     r->data = b->data;
@@ -311,7 +311,7 @@ static void choose_reps(runner *r) {
 /* rows that the same oracle serves */
 static int same_rule(const bench_row *a, const bench_row *b) {
     if (a->features != b->features || bench_is_extra(a) != bench_is_extra(b)) return 0;
-    if (bench_is_extra(a)) return a->engine == b->engine;
+    if (bench_is_extra(a)) return a->engine == b->engine && a->chunk == b->chunk;
     return a->variant == b->variant && a->decay == b->decay;
 }
 

@@ -274,6 +274,93 @@ void bench_oracle_attention(const unit *s, int passes, double *out, double *size
     free(w);
 }
 
+/* Of one head M [dk][dv] and z [dk], as they were before the segment, and what the segment adds:
+ * u [N][dv]. Room for weights of the segment's keys. */
+typedef struct infini {
+    const unit *s;
+    double *M, *z, *u, *f, *w;
+} infini;
+
+static void elu(const float *x, int64_t n, double *f) {
+    int64_t i;
+    for (i = 0; i < n; ++i) f[i] = x[i] > 0.0f ? (double)x[i] + 1.0 : exp((double)x[i]);
+}
+
+/* y = share M^T f / (z . f), f = elu + 1 of x; its size without cancellation */
+static double recall(const infini *m, const float *x, double share, double *y) {
+    const int64_t dk = m->s->row->dim_k, dv = m->s->row->dim_v;
+    double sum = 0.0, f_squares = 0.0, squares = 0.0;
+    int64_t i, j;
+    elu(x, dk, m->f);
+    for (j = 0; j < dv; ++j) y[j] = 0.0;
+    for (i = 0; i < dk; ++i) sum += m->z[i] * m->f[i];
+    if (sum == 0.0) return 0.0;
+    for (i = 0; i < dk; ++i) {
+        f_squares += m->f[i] * m->f[i];
+        for (j = 0; j < dv; ++j) {
+            const double M = m->M[i * dv + j];
+            squares += M * M;
+            y[j] += share * m->f[i] / sum * M;
+        }
+    }
+    return share * share * f_squares * squares / (sum * sum * (double)dk);
+}
+
+/* for query head n at token t of a segment that began with token `first` */
+static void read_both(const infini *m, int64_t t, int64_t n, int64_t first, double *out,
+                      double *size) {
+    const unit *s = m->s;
+    const int64_t dv = s->row->dim_v, at = output_row(s, t) + n;
+    const double share = 1.0 / (1.0 + exp(-(double)bench_weight(s->row, s->data, 0)[s->h]));
+    const double sum = weigh(s, t, n, first, 0, m->w);
+    double *y = m->u;
+    int64_t j;
+    average(s, t, first, m->w, sum, out + at * dv);
+    size[at] = recall(m, query(s, t) + n * s->row->dim_k, share, y);
+    for (j = 0; j < dv; ++j) out[at * dv + j] = (1.0 - share) * out[at * dv + j] + y[j];
+}
+
+/* the tokens of a segment, all with what the memory was before it */
+static void write_segment(const infini *m, int64_t first, int64_t end) {
+    const unit *s = m->s;
+    const int64_t dk = s->row->dim_k, dv = s->row->dim_v;
+    const int delta = bench_extra_of(s->row)->kind == LA_WRITE_DELTA;
+    int64_t t, i, j;
+    for (t = first; t < end; ++t) {
+        double *u = m->u + (t - first) * dv;
+        recall(m, key(s, t), 1.0, u);
+        for (j = 0; j < dv; ++j) u[j] = (double)value(s, t)[j] - (delta ? u[j] : 0.0);
+    }
+    for (t = first; t < end; ++t) {
+        elu(key(s, t), dk, m->f);
+        for (i = 0; i < dk; ++i) {
+            m->z[i] += m->f[i];
+            for (j = 0; j < dv; ++j) m->M[i * dv + j] += m->f[i] * m->u[(t - first) * dv + j];
+        }
+    }
+}
+
+void bench_oracle_infini(const unit *s, int passes, double *out, double *size) {
+    const int64_t T = s->row->tokens, N = s->row->chunk, dk = s->row->dim_k, dv = s->row->dim_v;
+    double *room = doubles(dk * dv + 2 * dk + N * dv + T);
+    int64_t t, n, first;
+    infini m;
+    m.s = s;
+    m.M = room;
+    m.z = m.M + dk * dv;
+    m.f = m.z + dk;
+    m.u = m.f + dk;
+    m.w = m.u + N * dv;
+    for (; passes > 0; --passes)
+        for (first = 0; first < T; first += N) {
+            const int64_t end = first + N < T ? first + N : T;
+            for (t = first; t < end; ++t)
+                for (n = 0; n < s->queries; ++n) read_both(&m, t, n, first, out, size);
+            write_segment(&m, first, end);
+        }
+    free(room);
+}
+
 /* to [k][width] += x_t [width] times row t of E [T][k] */
 static void compress(const float *E, int64_t k, const float *x, int64_t width, double *to) {
     int64_t i, j;
@@ -367,6 +454,34 @@ void bench_oracle_synthesizer(const unit *s, int passes, double *out, double *si
         size[output_row(s, t)] = 0.0;
     }
     free(w);
+}
+
+/* one channel: from the states a and b, or h = a */
+static double channel(const unit *s, int64_t t, int64_t j, double *a, double *b) {
+    const bench_row *row = s->row;
+    const double v = (double)value(s, t)[j];
+    double alpha = exp((double)gate(s, t)[j]), x, bonus, out;
+    if (bench_extra_of(row)->kind == LA_SCAN_HGRN) return *a = alpha * *a + v;
+    alpha = exp((double)s->data->log_decay[s->h * row->dim_v + j]); /* that of all tokens */
+    x = exp((double)key(s, t)[j]);
+    bonus = exp((double)bench_weight(row, s->data, 0)[s->h * row->dim_v + j]);
+    out = (*a + bonus * x * v) / (*b + bonus * x);
+    *a = alpha * *a + x * v;
+    *b = alpha * *b + x;
+    return out;
+}
+
+void bench_oracle_scan(const unit *s, int passes, double *out, double *size) {
+    const int64_t dv = s->row->dim_v;
+    double *a = doubles(2 * dv), *b = a + dv;
+    int64_t t, j;
+    for (; passes > 0; --passes)
+        for (t = 0; t < s->row->tokens; ++t) {
+            const int64_t at = output_row(s, t);
+            for (j = 0; j < dv; ++j) out[at * dv + j] = channel(s, t, j, &a[j], &b[j]);
+            size[at] = 0.0;
+        }
+    free(a);
 }
 
 /* ---- all heads ------------------------------------------------------------------------------- */

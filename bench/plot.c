@@ -16,12 +16,12 @@ enum { RULES = 8, MARKERS = 8, DASHES = BENCH_SOFTMAX + 1 };
 
 /* Rows that differ in their tokens only. */
 typedef struct series {
-    char text[TEXT];           /* the options but for the tokens */
-    int id;                    /* its index before the series are sorted */
+    char text[TEXT]; /* the options but for the tokens */
+    int id;          /* its index before the series are sorted */
     int engine, dashes;
-    int color, number;         /* number: of those before it with the same dashes and colour */
-    const bench_row *last;     /* point */
-    double height;             /* of the name */
+    int color, number;     /* number: of those before it with the same dashes and colour */
+    const bench_row *last; /* point */
+    double height;         /* of the name */
 } series;
 
 typedef struct plot {

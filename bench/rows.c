@@ -171,7 +171,10 @@ static void settle(bench_row *row) {
     if (row->engine == BENCH_PLAIN_LOOP)
         row->isa = LA_ISA_SCALAR; /* what the compiler makes of it */
     if (row->engine == BENCH_OPENBLAS && !row->chunk) row->chunk = 64;
-    if (row->engine != BENCH_OPENBLAS && row->form != LA_CHUNKWISE) row->chunk = 0;
+    if (bench_has(row, BENCH_SEGMENTS) && !row->chunk) row->chunk = 512;
+    if (row->engine != BENCH_OPENBLAS && !bench_has(row, BENCH_SEGMENTS) &&
+        row->form != LA_CHUNKWISE)
+        row->chunk = 0;
 }
 
 static bench_row make_row(const int64_t value[AXES]) {
