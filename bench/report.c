@@ -130,7 +130,7 @@ static const char *const legend[] = {
     "         100 % where decay leaves nothing of old tokens, and the kernel leaves them out",
     "states   of a step: where they are, and GB/s as a share of what that reads and writes",
     "error    |o - o64| / |o64|, where checked against float64",
-    "A baseline has no form; the rule that it computes stands there.",
+    "A baseline has no form; the rule that it computes, or its segment, stands there.",
 };
 
 static void print_size(FILE *file, double bytes) {

@@ -24,10 +24,11 @@
 /* no two lines upon each other */
 #define PLOTTED_VARIANTS                                                                           \
     LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET, LA_GATED_DELTANET, LA_ELU, LA_COSFORMER, LA_FAVOR
-#define ALL_BASELINES BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP, BENCH_SOFTMAX, BENCH_OPENBLAS
-#define ALL_FORMS     LA_AUTO, LA_RECURRENT, LA_CHUNKWISE, LA_PARALLEL
+#define SOME_BASELINES BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP, BENCH_SOFTMAX, BENCH_OPENBLAS
+#define ALL_FORMS      LA_AUTO, LA_RECURRENT, LA_CHUNKWISE, LA_PARALLEL
 
 static void default_bench(bench_options *o) {
+    if (!o->axis[AXIS_VARIANT].given) DEFAULT(o, AXIS_BASELINES, SOME_BASELINES);
     if (o->plot)
         DEFAULT(o, AXIS_VARIANT, PLOTTED_VARIANTS);
     else
@@ -38,8 +39,11 @@ static void default_bench(bench_options *o) {
 }
 
 static void default_check(bench_options *o) {
-    int64_t isas[BENCH_ISAS];
-    int isa, count = 0;
+    int64_t isas[BENCH_ISAS], engines[BENCH_ENGINES];
+    int isa, count = 0, engine = BENCH_PLAIN_LOOP;
+    for (; engine < BENCH_ENGINES; ++engine) engines[engine - BENCH_PLAIN_LOOP] = engine;
+    if (!o->axis[AXIS_VARIANT].given)
+        bench_default(o, AXIS_BASELINES, BENCH_ENGINES - BENCH_PLAIN_LOOP, engines);
     for (isa = 1; isa < BENCH_ISAS; ++isa)
         if (la_isa_available(isa)) isas[count++] = isa;
     o->check = 1;
@@ -118,8 +122,6 @@ static void defaults(bench_options *o, const bench_machine *machine) {
     DEFAULT(o, AXIS_CHUNK, 0);
     DEFAULT(o, AXIS_LAYOUT, LA_KV);
     DEFAULT(o, AXIS_ISA, LA_ISA_AUTO);
-    if (o->mode <= MODE_CHECK && !o->axis[AXIS_VARIANT].given) /* else the named ones are all */
-        DEFAULT(o, AXIS_BASELINES, ALL_BASELINES);
     if (o->mode == MODE_BENCH) default_bench(o);
     if (o->mode == MODE_CHECK) default_check(o);
     if (o->mode == MODE_SWEEP) default_sweep(o);

@@ -1,4 +1,4 @@
-/* What follows from all rows together: from which length on a variant beats softmax, how far
+/* What follows from all rows together: from which length on what is linear beats softmax, how far
  * LA_AUTO is from the best, what threads gain; and which rows failed. */
 #include "bench.h"
 #include <string.h>
