@@ -10,8 +10,8 @@
  *     synthesizer-fr      factorised random, with rank1 = --features
  *     rwkv4, hgrn         recurrences of single channels, dim_v of them a head
  *
- * Another one is a row of the table at the end, what it runs, its floor in floor.c and its oracle in
- * oracle.c; members of a family share these. */
+ * Another one is a row of the table at the end, and where none of the families fits, a family: what
+ * it runs, its floor in floor.c and its oracle in oracle.c. */
 #include "units.h"
 
 enum { MOST_WEIGHTS = 1 << 28 }; /* 1 GiB: more is as good as not there */
@@ -46,7 +46,7 @@ const float *bench_weight(const bench_row *row, const bench_data *data, int i) {
     return data->weights + weights_before(row, i);
 }
 
-/* ---- attention: a unit is a call, since keys may have fewer heads here than values have ------- */
+/* ---- attention: a unit is a call, since keys may have fewer heads here than values have ------ */
 
 static la_attention make_attention(const bench_row *row) {
     la_attention layer;

@@ -231,8 +231,8 @@ bench_work bench_least_infini(const bench_row *row) {
 }
 
 /* K' = E^T K and V' = F^T V, k rows of each key head, then k scores, exponentials and values a
- * token. Or, where T is less than k: all T scores of the keys times E, and weights F^T times V. E and
- * F are the same for all heads. */
+ * token. Or, where T is less than about k: all T scores with the keys, times E; and the weights
+ * times F^T, times V. E and F are the same for all heads. */
 bench_work bench_least_linformer(const bench_row *row) {
     const counts c = count(row);
     const double k = (double)row->features;

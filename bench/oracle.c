@@ -368,21 +368,26 @@ static void compress(const float *E, int64_t k, const float *x, int64_t width, d
         for (j = 0; j < width; ++j) to[i * width + j] += (double)E[i] * (double)x[j];
 }
 
-/* of query head n at token t, to K' [k][dk] and V' [k][dv] */
-static void attend_few(const unit *s, int64_t t, int64_t n, const double *K, const double *V,
-                       double *out) {
+/* of query head n at token t, to K' [k][dk] and V' [k][dv]; the square of the size without
+ * cancellation */
+static double attend_few(const unit *s, int64_t t, int64_t n, const double *K, const double *V,
+                         double *out) {
     const int64_t k = s->row->features, dk = s->row->dim_k, dv = s->row->dim_v;
     const float *q = query(s, t) + n * dk;
-    double sum = 0.0;
+    double sum = 0.0, squares = 0.0;
     int64_t i, j;
     for (j = 0; j < dv; ++j) out[j] = 0.0;
     for (i = 0; i < k; ++i) {
         double score = 0.0, w;
         for (j = 0; j < dk; ++j) score += (double)q[j] * K[i * dk + j];
         sum += w = exp((double)bench_scale(s->row) * score);
-        for (j = 0; j < dv; ++j) out[j] += w * V[i * dv + j];
+        for (j = 0; j < dv; ++j) {
+            out[j] += w * V[i * dv + j];
+            squares += w * w * V[i * dv + j] * V[i * dv + j];
+        }
     }
     for (j = 0; j < dv; ++j) out[j] /= sum;
+    return squares / (sum * sum);
 }
 
 void bench_oracle_linformer(const unit *s, int passes, double *out, double *size) {
@@ -398,8 +403,7 @@ void bench_oracle_linformer(const unit *s, int passes, double *out, double *size
     for (t = 0; t < s->row->tokens; ++t)
         for (n = 0; n < s->queries && bench_oracle_token(s->row, t); ++n) {
             const int64_t at = output_row(s, t) + n;
-            attend_few(s, t, n, K, V, out + at * dv);
-            size[at] = 0.0;
+            size[at] = attend_few(s, t, n, K, V, out + at * dv);
         }
     free(K);
 }
