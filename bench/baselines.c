@@ -467,7 +467,7 @@ void bench_run_openblas(const bench_row *row, const bench_data *data, int64_t th
 /* ---- which rows ------------------------------------------------------------------------------ */
 
 static size_t floats_of(const bench_row *row) {
-    const int channels = row->engine == BENCH_SOFTMAX || bench_has_channels(row);
+    const int channels = bench_has_channels(row);
     const int known = !bench_is_dplr(row) && !bench_erases(row) && !bench_reads_first(row);
     switch (row->engine) {
     case BENCH_PLAIN_LOOP: return !channels && row->decay == BENCH_CHANNEL ? 0 : plain_floats(row);
@@ -488,6 +488,6 @@ static size_t floats_of(const bench_row *row) {
 size_t bench_workspace(const bench_row *row) {
     size_t bytes = floats_of(row) * sizeof(float);
     if (row->engine == BENCH_LIBRARY) bytes = bench_library_workspace(row);
-    if (row->engine == BENCH_SOFTMAX) bytes = bench_softmax_workspace(row);
+    if (bench_is_extra(row)) bytes = bench_extra_workspace(row);
     return (bytes + 63) / 64 * 64; /* each thread's on cache lines */
 }

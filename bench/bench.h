@@ -9,7 +9,7 @@
  *     machine.c     clock, pinning, threads; the peak, the bandwidths and the rate of exp
  *     library.c     the library as a row: the one file with LA_IMPLEMENTATION
  *     baselines.c   what the library is compared to: the plain loop, four sweeps, cblas
- *     softmax.c     the library's causal softmax attention as a row
+ *     extras.c      what LA_EXTRAS has beside the linear layer, softmax first: a table of engines
  *     report.c      the table on a terminal, Markdown, CSV, JSON
  *     tell.c        what follows from all rows: crossovers, what LA_AUTO misses, speed-ups
  *     compare.c     two JSON files, row by row
@@ -20,6 +20,7 @@
 #ifndef BENCH_H
 #define BENCH_H
 
+#define LA_EXTRAS
 #include "linear_attention.h"
 #include <stdio.h>
 
@@ -30,9 +31,9 @@ typedef enum bench_engine {
     BENCH_LIBRARY,
     BENCH_PLAIN_LOOP, /* the recurrence as a competent programmer writes it, -O3 */
     BENCH_FOUR_SWEEP, /* decay, predict, write, read as sweeps over a [dv][dk] state */
-    BENCH_SOFTMAX,    /* causal softmax attention */
     BENCH_OPENBLAS,   /* the chunk algorithm on cblas calls, where there is one */
-    BENCH_ENGINES
+    BENCH_SOFTMAX,    /* the first of the extras, which are the rows of a table in extras.c */
+    BENCH_ENGINES = BENCH_SOFTMAX + 11
 } bench_engine;
 
 typedef enum bench_decay { BENCH_NONE, BENCH_HEAD, BENCH_TOKEN, BENCH_CHANNEL } bench_decay;
@@ -49,7 +50,7 @@ enum { BENCH_STEP = 16 };
  * is 0. */
 typedef struct bench_row {
     bench_engine engine;
-    la_variant variant; /* of a baseline: the rule it computes (softmax: not looked at) */
+    la_variant variant; /* of a baseline: the rule it computes; of an extra: LA_RETNET */
     int form, isa, layout;
     int decay;  /* bench_decay */
     int strong; /* gates in -20 .. 0, exactly 0 or -inf at every 7th token; else in -0.1 .. 0 */
@@ -81,9 +82,12 @@ int bench_projects(const bench_row *row);         /* features of W x, row->featu
 int bench_has_channels(const bench_row *row);     /* features are channels of the keys */
 int bench_usual_decay(const bench_row *row);      /* the variant's own */
 float bench_scale(const bench_row *row);          /* of q . k */
+float bench_bias(const bench_row *row);           /* of sigmoid attention's logits */
 int64_t bench_key_features(const bench_row *row); /* r, the rows of a state */
 int64_t bench_out_heads(const bench_row *row);
-size_t bench_state_floats(const bench_row *row); /* of a sequence; softmax: 0 */
+size_t bench_state_floats(const bench_row *row); /* of a sequence; 0: there is no state */
+int bench_has_state(const bench_row *row);
+int bench_is_extra(const bench_row *row);
 int bench_same_contest(const bench_row *a, const bench_row *b);
 
 /* ---- engines --------------------------------------------------------------------------------- */
@@ -96,6 +100,7 @@ typedef struct bench_data {
     const float *q, *k, *v, *log_decay, *beta, *erase, *bonus, *a, *b;
     const float *projection, *columns; /* [features][dk], and the same as [dk][most_features] */
     int64_t most_features;
+    const float *weights; /* of extras: bench_weight */
     float *out, *state;
     size_t head_floats;    /* of the state of one head */
     void *workspace;       /* bench_workspace(row) bytes for each thread, one after the other */
@@ -105,15 +110,74 @@ typedef struct bench_data {
 /* one forward of the row's shape; the slice of one of row->threads threads */
 typedef void bench_run(const bench_row *row, const bench_data *data, int64_t thread);
 
-bench_run bench_run_library, bench_run_plain_loop, bench_run_four_sweep, bench_run_softmax,
-    bench_run_openblas;
+bench_run bench_run_library, bench_run_plain_loop, bench_run_four_sweep, bench_run_openblas;
 
 /* bytes of workspace of one thread; 0 = the engine cannot do this row */
 size_t bench_workspace(const bench_row *row);
 size_t bench_library_workspace(const bench_row *row); /* what that answers for the library, */
-size_t bench_softmax_workspace(const bench_row *row); /* and for softmax */
+size_t bench_extra_workspace(const bench_row *row);   /* and for extras */
+size_t bench_extra_state(const bench_row *row);       /* of those: bench_state_floats */
 int bench_has_openblas(void);
 la_plan bench_plan(const bench_row *row); /* what the library would run */
+/* a call of the row's shape and tensors, and of one thread; data null: tensors to plan it with */
+la_call bench_call(const bench_row *row, const la_layer *layer, const bench_data *data,
+                   int64_t thread);
+
+/* ---- extras ---------------------------------------------------------------------------------- */
+
+/* which of a row's parameters an extra has; of what it has not, rows take one value */
+enum {
+    BENCH_QUERIES = 1,  /* query heads, and dim_k; else it has dim_v alone */
+    BENCH_KEYS = 2,     /* key heads */
+    BENCH_FEATURES = 4, /* the rows of a projection */
+    BENCH_SEGMENTS = 8, /* of chunk tokens */
+    BENCH_GATES = 16    /* of each channel */
+};
+
+/* The least of a token and state head: flops, exponentials, floats that are read or written once,
+ * but for the state. */
+typedef struct bench_work {
+    double flops, exponentials, floats;
+} bench_work;
+
+typedef bench_work bench_least(const bench_row *row);
+
+struct unit;
+/* of one unit what bench_oracle says of all */
+typedef void bench_oracle_unit(const struct unit *s, int passes, double *out, double *size);
+
+/* What extras of a kind share. */
+typedef struct bench_family {
+    int64_t (*weight)(const bench_row *row, int i); /* floats of weight i; null: there are none */
+    size_t (*state)(const bench_row *row);          /* floats of a sequence; null: there is none */
+    size_t (*workspace)(const bench_row *row);      /* as bench_workspace */
+    bench_run *run;
+    bench_least *least;
+    bench_oracle_unit *oracle;
+} bench_family;
+
+typedef struct bench_extra {
+    const char *name;
+    int kind; /* of the library's layer: LA_SIGMOID .. */
+    int has;  /* BENCH_QUERIES .. */
+    const bench_family *family;
+} bench_extra;
+
+const bench_extra *bench_extra_of(const bench_row *row); /* null: it is none */
+int bench_has(const bench_row *row, int what);           /* an extra; others: 0 */
+
+/* Weights, what a layer has learned, stand one after the other in data->weights: Linformer's E and
+ * F [T][features]; a Synthesizer's w1, w2, b1 and b2; Infini-attention's beta [H]; RWKV-4's bonus
+ * [H][dv]. */
+enum { BENCH_WEIGHTS = 4 };
+int64_t bench_weights(const bench_row *row); /* floats of all */
+const float *bench_weight(const bench_row *row, const bench_data *data, int i);
+int64_t bench_rank(const bench_row *row); /* a Synthesizer's rank1; factorised dense: rank2 - 1 */
+
+bench_least bench_least_attention, bench_least_infini, bench_least_linformer,
+    bench_least_synthesizer, bench_least_scan;
+bench_oracle_unit bench_oracle_attention, bench_oracle_infini, bench_oracle_linformer,
+    bench_oracle_synthesizer, bench_oracle_scan;
 
 /* ---- the command line ------------------------------------------------------------------------ */
 
@@ -250,15 +314,15 @@ void bench_floor(bench_row *row, const bench_machine *machine, const bench_limit
 
 /* What `passes` times the row's tokens come to: of the last pass the output [B][T][heads][dv] in
  * float64, NaN where nothing is promised, and for each of its rows the square of its size without
- * cancellation, (scale |f(q)| |S| / denominator)^2 / r. Of softmax only the tokens that
- * bench_oracle_token says, and no sizes. */
+ * cancellation, (scale |f(q)| |S| / denominator)^2 / r. Of what has no state only the tokens that
+ * bench_oracle_token says. */
 void bench_oracle(const bench_row *row, const bench_data *data, int passes, double *out,
                   double *size);
 int bench_oracle_token(const bench_row *row, int64_t token);
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* "retnet", or of a baseline "plain-loop", "four-sweep", "softmax", "openblas" */
+/* "retnet", or of another engine "plain-loop", "softmax" .. */
 const char *bench_row_name(const bench_row *row);
 
 /* The parameters as options, e.g. "--variant gla --form chunkwise --isa avx2 --tokens 512 ...", or

@@ -14,7 +14,8 @@ static int list_names(void) {
     while (la_variant_name((la_variant)variants)) ++variants;
     print_names(AXIS_VARIANT, "variant", LA_ELU, variants);
     print_names(AXIS_BASELINES, "baseline", BENCH_PLAIN_LOOP,
-                bench_has_openblas() ? BENCH_ENGINES : BENCH_OPENBLAS);
+                bench_has_openblas() ? BENCH_SOFTMAX : BENCH_OPENBLAS);
+    print_names(AXIS_BASELINES, "baseline", BENCH_SOFTMAX, BENCH_ENGINES);
     print_names(AXIS_FORM, "form", LA_AUTO, LA_CHUNKWISE + 1);
     for (isa = 1; isa < BENCH_ISAS; ++isa)
         if (la_isa_available(isa)) print_names(AXIS_ISA, "isa", isa, isa + 1);

@@ -17,47 +17,49 @@ static const double shortest_sample = 2e5, long_enough = 5e8;
 /* small enough that random features estimate kernels well: sums of weights stay away from 0 */
 float bench_scale(const bench_row *row) {
     const float d = (float)row->dim_k;
-    if (row->engine == BENCH_SOFTMAX) return 1.0f / sqrtf(d);
     return row->variant == LA_FAVOR ? 0.1f : row->variant == LA_RFF ? 1.0f / d : 1.0f / sqrtf(d);
 }
 
-int bench_is_step(const bench_row *row) {
-    return row->engine != BENCH_SOFTMAX && row->tokens <= BENCH_STEP && !row->stateless;
+/* as many keys as there are share weights that add up to about 1: 2409.04431 begins with that */
+float bench_bias(const bench_row *row) {
+    return -logf((float)row->tokens);
 }
 
-static int is_rule(const bench_row *row, la_variant variant) {
-    return row->engine != BENCH_SOFTMAX && row->variant == variant;
+int bench_has_state(const bench_row *row) {
+    return !bench_is_extra(row) || bench_extra_of(row)->family->state != NULL;
+}
+
+int bench_is_step(const bench_row *row) {
+    return bench_has_state(row) && row->tokens <= BENCH_STEP && !row->stateless;
 }
 
 int bench_is_dplr(const bench_row *row) {
-    return is_rule(row, LA_RWKV7);
+    return row->variant == LA_RWKV7;
 }
 
 int bench_erases(const bench_row *row) {
-    return is_rule(row, LA_GDN2);
+    return row->variant == LA_GDN2;
 }
 
 int bench_reads_first(const bench_row *row) {
-    return is_rule(row, LA_RWKV6);
+    return row->variant == LA_RWKV6;
 }
 
 int bench_is_delta(const bench_row *row) {
-    return is_rule(row, LA_DELTANET) || is_rule(row, LA_GATED_DELTANET) || is_rule(row, LA_KDA) ||
-           is_rule(row, LA_DPFP) || bench_erases(row);
+    return row->variant == LA_DELTANET || row->variant == LA_GATED_DELTANET ||
+           row->variant == LA_KDA || row->variant == LA_DPFP || bench_erases(row);
 }
 
 /* Mamba-2's is dt */
 int bench_has_beta(const bench_row *row) {
-    return bench_is_delta(row) || (row->engine != BENCH_SOFTMAX && row->variant == LA_MAMBA2);
+    return bench_is_delta(row) || row->variant == LA_MAMBA2;
 }
 
 int bench_is_normalised(const bench_row *row) {
-    if (row->engine == BENCH_SOFTMAX) return 0;
     return row->variant <= LA_COSFORMER || (row->variant >= LA_BASED && row->variant <= LA_MAPPED);
 }
 
 int bench_projects(const bench_row *row) {
-    if (row->engine == BENCH_SOFTMAX) return 0;
     return row->variant == LA_FAVOR || row->variant == LA_HEDGEHOG || row->variant == LA_RFF;
 }
 
@@ -67,7 +69,7 @@ int bench_has_channels(const bench_row *row) {
 }
 
 int bench_usual_decay(const bench_row *row) {
-    if (row->engine == BENCH_SOFTMAX) return BENCH_NONE;
+    if (bench_is_extra(row)) return bench_has(row, BENCH_GATES) ? BENCH_CHANNEL : BENCH_NONE;
     switch (row->variant) {
     case LA_RETNET:
     case LA_LIGHTNING: return BENCH_HEAD;
@@ -201,6 +203,7 @@ static void make_buffers(buffers *b, const bench_row *rows, int count) {
     const int64_t tokens = rows->batch * rows->tokens, H = rows->heads;
     const int64_t dk = rows->dim_k, dv = rows->dim_v;
     size_t workspace = 0, states = 0;
+    int64_t weights = 0;
     float *k;
     int i;
     memset(b, 0, sizeof *b);
@@ -215,6 +218,7 @@ static void make_buffers(buffers *b, const bench_row *rows, int count) {
         const size_t state = state_bytes(row), work = bench_workspace(row) * (size_t)row->threads;
         if (state > states) states = state;
         if (work > workspace) workspace = work;
+        if (bench_weights(row) > weights) weights = bench_weights(row);
         if (row->features > b->data.most_features) b->data.most_features = row->features;
         if ((bench_is_dplr(row) || bench_erases(row) || bench_reads_first(row)) && !b->a)
             make_partners(b, row);
@@ -224,6 +228,7 @@ static void make_buffers(buffers *b, const bench_row *rows, int count) {
     make_projection(b, dk);
     b->mapped_q = numbers(b, 7, tokens * rows->q_heads * dk, 0.0f, 1.0f);
     b->mapped_k = numbers(b, 8, tokens * rows->k_heads * dk, 0.0f, 1.0f);
+    b->data.weights = numbers(b, 12, weights, -0.5f, 0.5f);
     b->data.state = keep(b, states);
     b->data.workspace = keep(b, workspace);
 }
@@ -240,15 +245,14 @@ typedef struct runner {
 } runner;
 
 static void make_runner(runner *r, bench_row *row, const buffers *b) {
-    static bench_run *const runs[BENCH_ENGINES] = {bench_run_library, bench_run_plain_loop,
-                                                   bench_run_four_sweep, bench_run_softmax,
-                                                   bench_run_openblas};
+    static bench_run *const runs[] = {bench_run_library, bench_run_plain_loop, bench_run_four_sweep,
+                                      bench_run_openblas};
     r->row = row;
-    r->run = runs[row->engine];
+    r->run = bench_is_extra(row) ? bench_extra_of(row)->family->run : runs[row->engine];
     r->data = b->data;
     r->data.log_decay = b->gates[row->decay];
     r->data.beta = bench_has_beta(row) ? b->beta : NULL;
-    if (row->engine != BENCH_SOFTMAX && row->variant == LA_MAPPED) {
+    if (row->variant == LA_MAPPED) {
         r->data.q = b->mapped_q;
         r->data.k = b->mapped_k;
     }
@@ -306,8 +310,9 @@ static void choose_reps(runner *r) {
 
 /* rows that the same oracle serves */
 static int same_rule(const bench_row *a, const bench_row *b) {
-    if (a->engine == BENCH_SOFTMAX || b->engine == BENCH_SOFTMAX) return a->engine == b->engine;
-    return a->variant == b->variant && a->decay == b->decay && a->features == b->features;
+    if (a->features != b->features || bench_is_extra(a) != bench_is_extra(b)) return 0;
+    if (bench_is_extra(a)) return a->engine == b->engine && a->chunk == b->chunk;
+    return a->variant == b->variant && a->decay == b->decay;
 }
 
 /* of the outputs of one head: squares of o - o64, of o64, of o's size without cancellation; the
@@ -336,7 +341,8 @@ static void add_row(distance *d, const float *out, const double *want, double si
  * token or two; of more, to less. The error of the row is that of all. */
 static int is_right(bench_row *row, const float *out, const double *want, const double *size) {
     const int64_t heads = bench_out_heads(row), dv = row->dim_v, T = row->tokens;
-    const double one = row->engine == BENCH_LIBRARY ? 5e-8 : 4e-7; /* a loop adds one by one */
+    const int loops = row->engine != BENCH_LIBRARY && !bench_is_extra(row);
+    const double one = loops ? 4e-7 : 5e-8; /* a loop adds one by one */
     const double sums = one * sqrt((double)bench_key_features(row));
     const double c = fmax(1e-6 * sqrt((double)T), bench_projects(row) ? fmax(5e-6, sums) : sums);
     double difference = 0.0, output = 0.0, count = 0.0;
@@ -463,8 +469,8 @@ static void compare_to_plain(bench_row *rows, int count) {
     int i, j;
     for (i = 0; i < count; ++i)
         for (j = 0; j < count; ++j)
-            if (rows[j].engine == BENCH_PLAIN_LOOP && rows[i].engine != BENCH_SOFTMAX &&
-                same_rule(&rows[i], &rows[j]) && rows[i].ns_min > 0.0)
+            if (rows[j].engine == BENCH_PLAIN_LOOP && same_rule(&rows[i], &rows[j]) &&
+                rows[i].ns_min > 0.0)
                 rows[i].speedup_plain = rows[j].ns_min / rows[i].ns_min;
 }
 

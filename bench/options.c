@@ -65,13 +65,13 @@ static const struct {
     {"--state",     0, 0,       "kept, none: neither read nor stored, however few the tokens"},
     {"--variant",   0, 0,       "of the library, or a baseline; `bench list` has the names"},
     {"--rule",      0, 0,       "the variants that baselines compute (those of --variant)"},
-    {"--features",  1, 65536,   "of favor, hedgehog and rff: rows of the projection (128)"},
+    {"--features",  1, 65536,   "of favor, hedgehog, rff: rows of the projection; ranks (128)"},
     {"--decay",     0, 0,       "none, head, token, channel (the variant's own)"},
     {"--form",      0, 0,       "auto, recurrent, chunkwise, parallel"},
-    {"--chunk",     0, 1024,    "of the chunkwise form (0: its own choice) and of openblas (64)"},
+    {"--chunk",     0, 1024,    "of the chunkwise form (0: its own), openblas (64), infini (512)"},
     {"--layout",    0, 0,       "of the state: kv, vk"},
     {"--isa",       0, 0,       "auto, or names"},
-    {"--baselines", 0, 0,       "all, none, or names; without --variant: all"},
+    {"--baselines", 0, 0,       "all, none, or names; without --variant: see below"},
 };
 
 static const char usage[] =
@@ -96,6 +96,18 @@ static const char more_usage[] =
     "  --check            also check each row against the float64 oracle\n"
     "  --format FORMAT    table, md, csv, json\n"
     "  --plot FILE.svg    time per token against the number of tokens\n"
+    "\n"
+    "Baselines are all that stands beside the library's variants, and `--variant all` has none of\n"
+    "them. plain-loop, four-sweep and openblas compute a rule. The others are what LA_EXTRAS has:\n"
+    "\n"
+    "  softmax, sigmoid       causal attention\n"
+    "  infini, infini-delta   the same in segments of --chunk tokens, and a memory\n"
+    "  linformer              attention to --features rows, not causal\n"
+    "  synthesizer-d, -fd     dense, with a hidden layer of --features; factorised dense; causal\n"
+    "  synthesizer-r, -fr     random; factorised random, of rank --features\n"
+    "  rwkv4, hgrn            element-wise recurrences, dim_v channels a head\n"
+    "\n"
+    "Without --variant, bench takes plain-loop, four-sweep, softmax and openblas, and check all.\n"
     "\n"
     "bench --plot FILE.svg alone takes what a README needs: all variants, the plain loop, four\n"
     "sweeps and softmax at d = 128, T = 64 .. 8192. That is a quarter of a minute.\n";

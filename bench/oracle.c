@@ -219,44 +219,282 @@ static void recur(head *s, int passes) {
         for (t = 0; t < s->at.row->tokens; ++t) recur_token(s, t);
 }
 
+/* ---- extras ---------------------------------------------------------------------------------- */
+
 int bench_oracle_token(const bench_row *row, int64_t token) {
-    return row->engine != BENCH_SOFTMAX || token % (row->tokens / 64 + 1) == 0 ||
-           token == row->tokens - 1;
+    return bench_has_state(row) || token % (row->tokens / 64 + 1) == 0 || token == row->tokens - 1;
 }
 
-/* out of token t: `weights` has room for t + 1 numbers */
-static void attend(const head *s, int64_t t, int64_t n, double *weights) {
-    const bench_row *row = s->at.row;
-    const int64_t dk = row->dim_k, at = output_row(&s->at, t) + n;
-    const float *q = query(&s->at, t) + n * dk;
-    double *out = s->out + at * s->dv, sum = 0.0;
+static double dot(const float *x, const float *y, int64_t n) {
+    double sum = 0.0;
+    int64_t i;
+    for (i = 0; i < n; ++i) sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+static double *doubles(int64_t count) {
+    return bench_allocate((size_t)count * sizeof(double));
+}
+
+/* of query head n at token t and the keys first .. t; what their sum is to be divided by */
+static double weigh(const unit *s, int64_t t, int64_t n, int64_t first, int sigmoid, double *w) {
+    const bench_row *row = s->row;
+    const float *q = query(s, t) + n * row->dim_k;
+    double sum = 0.0;
+    int64_t i;
+    for (i = first; i <= t; ++i) {
+        const double score = (double)bench_scale(row) * dot(q, key(s, i), row->dim_k);
+        w[i] = sigmoid ? 1.0 / (1.0 + exp(-score - (double)bench_bias(row))) : exp(score);
+        sum += w[i];
+    }
+    return sigmoid ? 1.0 : sum;
+}
+
+/* out = sum of w_i v_i / sum, first <= i <= t */
+static void average(const unit *s, int64_t t, int64_t first, const double *w, double sum,
+                    double *out) {
     int64_t i, j;
-    s->size[at] = 0.0;
-    for (j = 0; j < s->dv; ++j) out[j] = 0.0;
-    for (i = 0; i <= t; ++i) {
-        const float *k = key(&s->at, i);
-        double score = 0.0;
-        for (j = 0; j < dk; ++j) score += (double)q[j] * (double)k[j];
-        sum += weights[i] = exp((double)bench_scale(row) * score);
+    for (j = 0; j < s->row->dim_v; ++j) out[j] = 0.0;
+    for (i = first; i <= t; ++i)
+        for (j = 0; j < s->row->dim_v; ++j) out[j] += w[i] / sum * (double)value(s, i)[j];
+}
+
+void bench_oracle_attention(const unit *s, int passes, double *out, double *size) {
+    const int sigmoid = bench_extra_of(s->row)->kind == LA_SIGMOID;
+    double *w = doubles(s->row->tokens);
+    int64_t t, n;
+    (void)passes;
+    for (t = 0; t < s->row->tokens; ++t)
+        for (n = 0; n < s->queries && bench_oracle_token(s->row, t); ++n) {
+            const int64_t at = output_row(s, t) + n;
+            const double sum = weigh(s, t, n, 0, sigmoid, w);
+            average(s, t, 0, w, sum, out + at * s->row->dim_v);
+            size[at] = 0.0;
+        }
+    free(w);
+}
+
+/* Of one head M [dk][dv] and z [dk], as they were before the segment, and what the segment adds:
+ * u [N][dv]. Room for weights of the segment's keys. */
+typedef struct infini {
+    const unit *s;
+    double *M, *z, *u, *f, *w;
+} infini;
+
+static void elu(const float *x, int64_t n, double *f) {
+    int64_t i;
+    for (i = 0; i < n; ++i) f[i] = x[i] > 0.0f ? (double)x[i] + 1.0 : exp((double)x[i]);
+}
+
+/* y = share M^T f / (z . f), f = elu + 1 of x; its size without cancellation */
+static double recall(const infini *m, const float *x, double share, double *y) {
+    const int64_t dk = m->s->row->dim_k, dv = m->s->row->dim_v;
+    double sum = 0.0, f_squares = 0.0, squares = 0.0;
+    int64_t i, j;
+    elu(x, dk, m->f);
+    for (j = 0; j < dv; ++j) y[j] = 0.0;
+    for (i = 0; i < dk; ++i) sum += m->z[i] * m->f[i];
+    if (sum == 0.0) return 0.0;
+    for (i = 0; i < dk; ++i) {
+        f_squares += m->f[i] * m->f[i];
+        for (j = 0; j < dv; ++j) {
+            const double M = m->M[i * dv + j];
+            squares += M * M;
+            y[j] += share * m->f[i] / sum * M;
+        }
     }
-    for (i = 0; i <= t; ++i) {
-        const float *v = value(&s->at, i);
-        for (j = 0; j < s->dv; ++j) out[j] += weights[i] / sum * (double)v[j];
+    return share * share * f_squares * squares / (sum * sum * (double)dk);
+}
+
+/* for query head n at token t of a segment that began with token `first` */
+static void read_both(const infini *m, int64_t t, int64_t n, int64_t first, double *out,
+                      double *size) {
+    const unit *s = m->s;
+    const int64_t dv = s->row->dim_v, at = output_row(s, t) + n;
+    const double share = 1.0 / (1.0 + exp(-(double)bench_weight(s->row, s->data, 0)[s->h]));
+    const double sum = weigh(s, t, n, first, 0, m->w);
+    double *y = m->u;
+    int64_t j;
+    average(s, t, first, m->w, sum, out + at * dv);
+    size[at] = recall(m, query(s, t) + n * s->row->dim_k, share, y);
+    for (j = 0; j < dv; ++j) out[at * dv + j] = (1.0 - share) * out[at * dv + j] + y[j];
+}
+
+/* the tokens of a segment, all with what the memory was before it */
+static void write_segment(const infini *m, int64_t first, int64_t end) {
+    const unit *s = m->s;
+    const int64_t dk = s->row->dim_k, dv = s->row->dim_v;
+    const int delta = bench_extra_of(s->row)->kind == LA_WRITE_DELTA;
+    int64_t t, i, j;
+    for (t = first; t < end; ++t) {
+        double *u = m->u + (t - first) * dv;
+        recall(m, key(s, t), 1.0, u);
+        for (j = 0; j < dv; ++j) u[j] = (double)value(s, t)[j] - (delta ? u[j] : 0.0);
+    }
+    for (t = first; t < end; ++t) {
+        elu(key(s, t), dk, m->f);
+        for (i = 0; i < dk; ++i) {
+            m->z[i] += m->f[i];
+            for (j = 0; j < dv; ++j) m->M[i * dv + j] += m->f[i] * m->u[(t - first) * dv + j];
+        }
     }
 }
 
-static void softmax(const head *s, double *weights) {
-    int64_t t, n;
-    for (t = 0; t < s->at.row->tokens; ++t)
-        for (n = 0; n < s->at.queries && bench_oracle_token(s->at.row, t); ++n)
-            attend(s, t, n, weights);
+void bench_oracle_infini(const unit *s, int passes, double *out, double *size) {
+    const int64_t T = s->row->tokens, N = s->row->chunk, dk = s->row->dim_k, dv = s->row->dim_v;
+    double *room = doubles(dk * dv + 2 * dk + N * dv + T);
+    int64_t t, n, first;
+    infini m;
+    m.s = s;
+    m.M = room;
+    m.z = m.M + dk * dv;
+    m.f = m.z + dk;
+    m.u = m.f + dk;
+    m.w = m.u + N * dv;
+    for (; passes > 0; --passes)
+        for (first = 0; first < T; first += N) {
+            const int64_t end = first + N < T ? first + N : T;
+            for (t = first; t < end; ++t)
+                for (n = 0; n < s->queries; ++n) read_both(&m, t, n, first, out, size);
+            write_segment(&m, first, end);
+        }
+    free(room);
 }
+
+/* to [k][width] += x_t [width] times row t of E [T][k] */
+static void compress(const float *E, int64_t k, const float *x, int64_t width, double *to) {
+    int64_t i, j;
+    for (i = 0; i < k; ++i)
+        for (j = 0; j < width; ++j) to[i * width + j] += (double)E[i] * (double)x[j];
+}
+
+/* of query head n at token t, to K' [k][dk] and V' [k][dv]; the square of the size without
+ * cancellation */
+static double attend_few(const unit *s, int64_t t, int64_t n, const double *K, const double *V,
+                         double *out) {
+    const int64_t k = s->row->features, dk = s->row->dim_k, dv = s->row->dim_v;
+    const float *q = query(s, t) + n * dk;
+    double sum = 0.0, squares = 0.0;
+    int64_t i, j;
+    for (j = 0; j < dv; ++j) out[j] = 0.0;
+    for (i = 0; i < k; ++i) {
+        double score = 0.0, w;
+        for (j = 0; j < dk; ++j) score += (double)q[j] * K[i * dk + j];
+        sum += w = exp((double)bench_scale(s->row) * score);
+        for (j = 0; j < dv; ++j) {
+            out[j] += w * V[i * dv + j];
+            squares += w * w * V[i * dv + j] * V[i * dv + j];
+        }
+    }
+    for (j = 0; j < dv; ++j) out[j] /= sum;
+    return squares / (sum * sum);
+}
+
+void bench_oracle_linformer(const unit *s, int passes, double *out, double *size) {
+    const int64_t k = s->row->features, dk = s->row->dim_k, dv = s->row->dim_v;
+    const float *E = bench_weight(s->row, s->data, 0), *F = bench_weight(s->row, s->data, 1);
+    double *K = doubles(k * (dk + dv)), *V = K + k * dk;
+    int64_t t, n;
+    (void)passes;
+    for (t = 0; t < s->row->tokens; ++t) {
+        compress(E + t * k, k, key(s, t), dk, K);
+        compress(F + t * k, k, value(s, t), dv, V);
+    }
+    for (t = 0; t < s->row->tokens; ++t)
+        for (n = 0; n < s->queries && bench_oracle_token(s->row, t); ++n) {
+            const int64_t at = output_row(s, t) + n;
+            size[at] = attend_few(s, t, n, K, V, out + at * dv);
+        }
+    free(K);
+}
+
+/* y = W x + b, W [count][dx], of token t's x */
+static void dense(const unit *s, int64_t t, int64_t count, const float *W, const float *b,
+                  double *y) {
+    const int64_t dx = s->row->dim_k;
+    int64_t i;
+    for (i = 0; i < count; ++i) y[i] = dot(W + i * dx, query(s, t), dx) + (double)b[i];
+}
+
+/* of token t: y what it makes of x, of random kinds nothing */
+static double logit(const unit *s, int64_t t, int64_t key, const double *y) {
+    const int64_t r = bench_rank(s->row), T = s->row->tokens;
+    const float *w1 = bench_weight(s->row, s->data, 0), *w2 = bench_weight(s->row, s->data, 1);
+    const float *b2 = bench_weight(s->row, s->data, 3);
+    double sum = 0.0;
+    int64_t i;
+    switch (bench_extra_of(s->row)->kind) {
+    case LA_RANDOM: return (double)w1[t * T + key];
+    case LA_FACTORISED_RANDOM: return dot(w1 + t * r, w2 + key * r, r);
+    case LA_FACTORISED_DENSE: return y[key % r] * y[r + key % (r + 1)];
+    default:
+        for (i = 0; i < r; ++i) sum += (double)w2[key * r + i] * fmax(y[i], 0.0);
+        return sum + (double)b2[key];
+    }
+}
+
+/* what logits of token t are made of */
+static void synthesize(const unit *s, int64_t t, double *y) {
+    const int kind = bench_extra_of(s->row)->kind;
+    const int64_t r = bench_rank(s->row);
+    const bench_data *data = s->data;
+    if (kind == LA_RANDOM || kind == LA_FACTORISED_RANDOM) return;
+    dense(s, t, r, bench_weight(s->row, data, 0), bench_weight(s->row, data, 2), y);
+    if (kind == LA_FACTORISED_DENSE)
+        dense(s, t, r + 1, bench_weight(s->row, data, 1), bench_weight(s->row, data, 3), y + r);
+}
+
+void bench_oracle_synthesizer(const unit *s, int passes, double *out, double *size) {
+    const int64_t T = s->row->tokens;
+    double *w = doubles(T + 2 * bench_rank(s->row) + 1), *y = w + T;
+    int64_t t, i;
+    (void)passes;
+    for (t = 0; t < T; ++t) {
+        double sum = 0.0;
+        if (!bench_oracle_token(s->row, t)) continue;
+        synthesize(s, t, y);
+        for (i = 0; i <= t; ++i) sum += w[i] = exp(logit(s, t, i, y));
+        average(s, t, 0, w, sum, out + output_row(s, t) * s->row->dim_v);
+        size[output_row(s, t)] = 0.0;
+    }
+    free(w);
+}
+
+/* one channel: from the states a and b, or h = a */
+static double channel(const unit *s, int64_t t, int64_t j, double *a, double *b) {
+    const bench_row *row = s->row;
+    const double v = (double)value(s, t)[j];
+    double alpha = exp((double)gate(s, t)[j]), x, bonus, out;
+    if (bench_extra_of(row)->kind == LA_SCAN_HGRN) return *a = alpha * *a + v;
+    alpha = exp((double)s->data->log_decay[s->h * row->dim_v + j]); /* that of all tokens */
+    x = exp((double)key(s, t)[j]);
+    bonus = exp((double)bench_weight(row, s->data, 0)[s->h * row->dim_v + j]);
+    out = (*a + bonus * x * v) / (*b + bonus * x);
+    *a = alpha * *a + x * v;
+    *b = alpha * *b + x;
+    return out;
+}
+
+void bench_oracle_scan(const unit *s, int passes, double *out, double *size) {
+    const int64_t dv = s->row->dim_v;
+    double *a = doubles(2 * dv), *b = a + dv;
+    int64_t t, j;
+    for (; passes > 0; --passes)
+        for (t = 0; t < s->row->tokens; ++t) {
+            const int64_t at = output_row(s, t);
+            for (j = 0; j < dv; ++j) out[at * dv + j] = channel(s, t, j, &a[j], &b[j]);
+            size[at] = 0.0;
+        }
+    free(a);
+}
+
+/* ---- all heads ------------------------------------------------------------------------------- */
 
 void bench_oracle(const bench_row *row, const bench_data *data, int passes, double *out,
                   double *size) {
     const int64_t r = bench_key_features(row), dv = row->dim_v;
     const size_t state = (size_t)(r * dv + 2 * r + 2 * dv);
-    double *work = bench_allocate((state + (size_t)row->tokens) * sizeof *work);
+    double *work = bench_allocate(state * sizeof *work);
     int64_t i;
     head s;
     s.r = r;
@@ -272,8 +510,8 @@ void bench_oracle(const bench_row *row, const bench_data *data, int passes, doub
     for (i = 0; i < unit_count(row); ++i) {
         s.at = unit_at(row, data, i, 0);
         memset(work, 0, state * sizeof *work);
-        if (row->engine == BENCH_SOFTMAX)
-            softmax(&s, work + state);
+        if (bench_is_extra(row))
+            bench_extra_of(row)->family->oracle(&s.at, passes, out, size);
         else
             recur(&s, passes);
     }

@@ -1,7 +1,8 @@
 /* Time per token and head against the number of tokens, as an SVG: both axes logarithmic, a line
  * for each series with its name at the end. What all series share stands below the title.
  * Colour and marker say the rule (each eighth has the same colour, and another marker); the library
- * is solid, each baseline has dashes of its own. */
+ * is solid, each baseline has dashes of its own; those of the extras are the same, and colour and
+ * marker say which. */
 #define _POSIX_C_SOURCE 200112L
 #include "bench.h"
 #include <errno.h>
@@ -11,15 +12,16 @@
 
 enum { TEXT = BENCH_TEXT };
 enum { LEFT = 78, TOP = 78, FOOT = 62, INSET = 18, LEADER = 46, GAP = 17 }; /* pixels */
-enum { RULES = 8, MARKERS = 8, DASHES = BENCH_ENGINES };
+enum { RULES = 8, MARKERS = 8, DASHES = BENCH_SOFTMAX + 1 };
 
 /* Rows that differ in their tokens only. */
 typedef struct series {
-    char text[TEXT];           /* the options but for the tokens */
-    int id;                    /* its index before the series are sorted */
-    int engine, color, number; /* number: of those before it with both the same */
-    const bench_row *last;     /* point */
-    double height;             /* of the name */
+    char text[TEXT]; /* the options but for the tokens */
+    int id;          /* its index before the series are sorted */
+    int engine, dashes;
+    int color, number;     /* number: of those before it with the same dashes and colour */
+    const bench_row *last; /* point */
+    double height;         /* of the name */
 } series;
 
 typedef struct plot {
@@ -47,6 +49,13 @@ static void series_key(const bench_row *row, char *text) {
     memmove(isa, next, strlen(next) + 1);
 }
 
+/* softmax has one of its own */
+static int color_of(const bench_row *row) {
+    if (row->engine == BENCH_SOFTMAX) return RULES;
+    return (bench_is_extra(row) ? (int)row->engine - BENCH_SOFTMAX - 1 : (int)row->variant - 1) %
+           RULES;
+}
+
 static void add_series(plot *p, const bench_row *row, const char *key) {
     series *s = &p->all[p->count];
     int i;
@@ -54,9 +63,10 @@ static void add_series(plot *p, const bench_row *row, const char *key) {
     s->id = p->count++;
     s->last = row;
     s->engine = (int)row->engine;
-    s->color = row->engine == BENCH_SOFTMAX ? RULES : ((int)row->variant - 1) % RULES;
+    s->dashes = bench_is_extra(row) ? BENCH_SOFTMAX : s->engine;
+    s->color = color_of(row);
     for (i = 0; i < s->id; ++i)
-        s->number += p->all[i].engine == s->engine && p->all[i].color == s->color;
+        s->number += p->all[i].dashes == s->dashes && p->all[i].color == s->color;
 }
 
 static void find_series(plot *p) {
@@ -226,7 +236,7 @@ static void draw_series(const plot *p, const series *s) {
     const bench_row *row;
     char name[TEXT];
     fprintf(p->file, "<g class='c%d'>\n<polyline class='d%d' points='", s->color,
-            (s->engine ? s->engine : s->number) % DASHES);
+            (s->dashes ? s->dashes : s->number) % DASHES);
     for (row = next_point(p, s, 0); row; row = next_point(p, s, row->tokens))
         fprintf(p->file, "%.1f,%.1f ", x_at(p, (double)row->tokens), y_at(p, row->ns_min));
     fprintf(p->file, "'/>\n<path class='lead' d='M%.1f %.1fL%.1f %.1f'/>\n",
@@ -247,8 +257,8 @@ static const char style[] =
     ".title{font-size:16px;font-weight:600}.note{font-size:13px}\n"
     ".x{text-anchor:middle}.y{text-anchor:end}\n"
     "polyline{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}\n"
-    ".d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:13 3}"
-    ".d4{stroke-dasharray:9 3 2 3}\n"
+    ".d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}"
+    ".d4{stroke-dasharray:13 3}\n"
     ".grid,.axis{fill:none}.lead{stroke:currentColor;opacity:.5}\n"
     ".full{fill:currentColor}.open{stroke:currentColor;stroke-width:1.6}\n"
     ".page{fill:#fff}.text{fill:#1f2328}.tick,.note{fill:#57606a}\n"

@@ -7,11 +7,12 @@
 #include <string.h>
 
 static const char *const levels[BENCH_LEVELS] = {"L1", "L2", "L3", "memory"};
-static const char *const engines[] = {NULL, "plain-loop", "four-sweep", "softmax", "openblas"};
+static const char *const engines[] = {NULL, "plain-loop", "four-sweep", "openblas"};
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 const char *bench_row_name(const bench_row *row) {
+    if (bench_is_extra(row)) return bench_extra_of(row)->name;
     return row->engine == BENCH_LIBRARY ? la_variant_name(row->variant) : engines[row->engine];
 }
 
@@ -22,7 +23,7 @@ static const char *form(const bench_row *row) {
 
 /* what a baseline computes; else null */
 static const char *rule(const bench_row *row) {
-    const int has = row->engine != BENCH_LIBRARY && row->engine != BENCH_SOFTMAX;
+    const int has = row->engine != BENCH_LIBRARY && !bench_is_extra(row);
     return has ? la_variant_name(row->variant) : NULL;
 }
 
@@ -129,7 +130,7 @@ static const char *const legend[] = {
     "         100 % where decay leaves nothing of old tokens, and the kernel leaves them out",
     "states   of a step: where they are, and GB/s as a share of what that reads and writes",
     "error    |o - o64| / |o64|, where checked against float64",
-    "A baseline has no form; the rule that it computes stands there.",
+    "A baseline has no form; the rule that it computes, or its segment, stands there.",
 };
 
 static void print_size(FILE *file, double bytes) {

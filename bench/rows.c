@@ -24,10 +24,11 @@
 /* no two lines upon each other */
 #define PLOTTED_VARIANTS                                                                           \
     LA_RETNET, LA_LIGHTNING, LA_GLA, LA_DELTANET, LA_GATED_DELTANET, LA_ELU, LA_COSFORMER, LA_FAVOR
-#define ALL_BASELINES BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP, BENCH_SOFTMAX, BENCH_OPENBLAS
-#define ALL_FORMS     LA_AUTO, LA_RECURRENT, LA_CHUNKWISE, LA_PARALLEL
+#define SOME_BASELINES BENCH_PLAIN_LOOP, BENCH_FOUR_SWEEP, BENCH_SOFTMAX, BENCH_OPENBLAS
+#define ALL_FORMS      LA_AUTO, LA_RECURRENT, LA_CHUNKWISE, LA_PARALLEL
 
 static void default_bench(bench_options *o) {
+    if (!o->axis[AXIS_VARIANT].given) DEFAULT(o, AXIS_BASELINES, SOME_BASELINES);
     if (o->plot)
         DEFAULT(o, AXIS_VARIANT, PLOTTED_VARIANTS);
     else
@@ -38,8 +39,11 @@ static void default_bench(bench_options *o) {
 }
 
 static void default_check(bench_options *o) {
-    int64_t isas[BENCH_ISAS];
-    int isa, count = 0;
+    int64_t isas[BENCH_ISAS], engines[BENCH_ENGINES];
+    int isa, count = 0, engine = BENCH_PLAIN_LOOP;
+    for (; engine < BENCH_ENGINES; ++engine) engines[engine - BENCH_PLAIN_LOOP] = engine;
+    if (!o->axis[AXIS_VARIANT].given)
+        bench_default(o, AXIS_BASELINES, BENCH_ENGINES - BENCH_PLAIN_LOOP, engines);
     for (isa = 1; isa < BENCH_ISAS; ++isa)
         if (la_isa_available(isa)) isas[count++] = isa;
     o->check = 1;
@@ -118,8 +122,6 @@ static void defaults(bench_options *o, const bench_machine *machine) {
     DEFAULT(o, AXIS_CHUNK, 0);
     DEFAULT(o, AXIS_LAYOUT, LA_KV);
     DEFAULT(o, AXIS_ISA, LA_ISA_AUTO);
-    if (o->mode <= MODE_CHECK && !o->axis[AXIS_VARIANT].given) /* else the named ones are all */
-        DEFAULT(o, AXIS_BASELINES, ALL_BASELINES);
     if (o->mode == MODE_BENCH) default_bench(o);
     if (o->mode == MODE_CHECK) default_check(o);
     if (o->mode == MODE_SWEEP) default_sweep(o);
@@ -145,25 +147,36 @@ typedef struct list {
     char first_missing[BENCH_TEXT];
 } list;
 
+/* The rule is one that asks for nothing an extra has not. */
+static void settle_extra(bench_row *row) {
+    row->variant = LA_RETNET;
+    row->decay = BENCH_USUAL;
+    if (!bench_has(row, BENCH_QUERIES)) {
+        row->q_heads = row->heads;
+        row->dim_k = row->dim_v;
+    }
+    if (!bench_has(row, BENCH_KEYS)) row->k_heads = row->heads;
+}
+
 /* Parameters that a row does not have take one value, so that equal rows look equal. */
 static void settle(bench_row *row) {
-    if (row->engine == BENCH_SOFTMAX) {
-        row->variant = LA_RETNET;
-        row->decay = BENCH_NONE;
-    }
+    if (bench_is_extra(row)) settle_extra(row);
     if (row->engine != BENCH_LIBRARY) {
         row->form = LA_AUTO;
         row->layout = row->engine == BENCH_FOUR_SWEEP ? LA_VK : LA_KV;
     }
     if (row->decay == BENCH_USUAL) row->decay = bench_usual_decay(row);
     if (row->decay == BENCH_NONE) row->strong = 0;
-    if (!bench_projects(row)) row->features = 0;
+    if (!bench_projects(row) && !bench_has(row, BENCH_FEATURES)) row->features = 0;
     if (row->engine == BENCH_OPENBLAS) row->isa = LA_ISA_AUTO; /* it chooses itself */
     if (row->isa == LA_ISA_AUTO) row->isa = bench_plan(row).isa;
     if (row->engine == BENCH_PLAIN_LOOP)
         row->isa = LA_ISA_SCALAR; /* what the compiler makes of it */
     if (row->engine == BENCH_OPENBLAS && !row->chunk) row->chunk = 64;
-    if (row->engine != BENCH_OPENBLAS && row->form != LA_CHUNKWISE) row->chunk = 0;
+    if (bench_has(row, BENCH_SEGMENTS) && !row->chunk) row->chunk = 512;
+    if (row->engine != BENCH_OPENBLAS && !bench_has(row, BENCH_SEGMENTS) &&
+        row->form != LA_CHUNKWISE)
+        row->chunk = 0;
 }
 
 static bench_row make_row(const int64_t value[AXES]) {
@@ -223,14 +236,14 @@ static item *new_item(list *l, const char *text) {
     return &l->items[l->count++];
 }
 
-/* Beside a step, which continues a state, softmax stands only if it is named: it has none. */
+/* Beside a step, which continues a state, what has none stands only if it is named. */
 static void add_row(list *l, const bench_options *asked, const bench_row *row) {
     const int named = was_named(asked, row);
     char text[BENCH_TEXT];
     item *it;
     bench_row_options(row, BENCH_ALL_OPTIONS, text);
     if (l->filtered && regexec(&l->filter, text, 0, NULL, 0) != 0) return;
-    if (row->engine == BENCH_SOFTMAX && !named && row->tokens <= BENCH_STEP) return;
+    if (!bench_has_state(row) && !named && row->tokens <= BENCH_STEP) return;
     it = new_item(l, text);
     if (!it) return;
     it->row = *row;

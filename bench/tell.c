@@ -1,4 +1,4 @@
-/* What follows from all rows together: from which length on a variant beats softmax, how far
+/* What follows from all rows together: from which length on what is linear beats softmax, how far
  * LA_AUTO is from the best, what threads gain; and which rows failed. */
 #include "bench.h"
 #include <string.h>
@@ -109,7 +109,8 @@ static void tell_softmax(const table *t) {
     putchar('\n');
     for (i = 0; i < t->count; ++i) {
         const bench_row *row = &t->rows[i];
-        if (row->engine == BENCH_LIBRARY && !row->failed && is_first(t, row, BENCH_NO_TOKENS))
+        const int is_asked = row->engine == BENCH_LIBRARY || row->engine > BENCH_SOFTMAX;
+        if (is_asked && !row->failed && is_first(t, row, BENCH_NO_TOKENS))
             print_lengths(t, row, length, count);
     }
     printf("%s", t->end);

@@ -9,6 +9,9 @@ bench=${BUILD:-build}/bench
 work=${BUILD:-build}/bench-tests
 filter=$1
 tiny='--dims 16 --heads 2 --reps 3'
+attention=softmax,sigmoid,infini,infini-delta,linformer
+synthesizers=synthesizer-d,synthesizer-fd,synthesizer-r,synthesizer-fr
+extras=$attention,$synthesizers,rwkv4,hgrn
 
 rm -rf "$work"
 mkdir -p "$work" || exit 1
@@ -87,6 +90,8 @@ test_refusals() {
     refused '--min-time: "-1" is not in' --min-time -1
     refused '--variant: there is no "rednet"' --variant rednet
     refused '--rule: there is no "softmax"' --rule softmax
+    refused '--rule: there is no "hgrn"' --rule hgrn
+    refused '--baselines: there is no "synthesizer"' --baselines synthesizer
     refused '--form: there is no "fast"' --form fast
     refused '--isa: there is no "mmx"' --isa mmx
     refused '--format: there is no "xml"' --format xml
@@ -94,6 +99,12 @@ test_refusals() {
     refused 'nothing matches' --filter nothing-of-this-name
     refused 'nothing matches; not available: --variant favor' --variant favor --decay channel
     refused 'nothing matches' --variant retnet --heads 4 --q-heads 3
+    refused 'nothing matches; not available: --variant infini-d' --variant infini-delta --k-heads 3
+    refused 'nothing matches; not available: --variant synthesizer-d' --variant synthesizer-d \
+        --heads 2 --q-heads 4
+    refused 'nothing matches; not available: --variant synthesizer-r' --variant synthesizer-r \
+        --tokens 20000
+    refused 'nothing matches; not available: --variant hgrn' --variant hgrn --heads 1024 --dims 4096
     refused 'compare takes two files' compare one.json
     refused '' compare "$work/none.json" "$work/none.json"
 }
@@ -108,6 +119,7 @@ import json, sys
 data = json.load(open(sys.argv[1]))
 names = {row["variant"] for row in data["rows"]}
 assert {"retnet", "gated-deltanet", "favor", "plain-loop", "softmax"} <= names, names
+assert not {"sigmoid", "infini", "linformer", "synthesizer-r", "rwkv4", "hgrn"} & names, names
 for row in data["rows"]:
     assert 0 < row["floor_share"] <= 1.03 and not row["failed"] and row["samples"] == 3, row
     assert row["ns_per_token_head"] <= row["ns_per_token_head_median"], row
@@ -141,6 +153,18 @@ svg_is_for_a_readme() {
     done
 }
 
+# Each has a line of its own, and no other has its colour, dashes and marker.
+svg_has_extras() {
+    svg_is_whole
+    for text in $(echo "$extras" | tr , ' '); do
+        grep -qE ">$text( [^<]*)?<" "$work/plot.svg" || echo "has no line for $text;"
+    done
+    awk '/^<g class=.c/ { color = $2 } /^<polyline/ { dashes = $2 } /^<use/ { marker = $2 }
+        /^<\/g>/ && marker { print color, dashes, marker; marker = "" }' "$work/plot.svg" |
+        sort > "$work/lines"
+    [ "$(uniq "$work/lines" | wc -l)" -eq 11 ] || echo "not 11 looks: $(uniq -d "$work/lines")"
+}
+
 test_formats() {
     runs 'the table' 'prints cpu peak gated-deltanet plain-loop' --tokens 64 $tiny
     runs 'Markdown' 'prints |--: gated-deltanet plain-loop' --tokens 64 $tiny --format md
@@ -148,10 +172,12 @@ test_formats() {
     runs 'CSV' csv_is_even --tokens 64 $tiny --format csv
     runs 'a plot' svg_is_whole --tokens 16,32,64 --variant gla,softmax $tiny \
         --plot "$work/plot.svg"
+    runs 'a plot of extras' svg_has_extras --tokens 16,32 --variant "$extras" $tiny \
+        --plot "$work/plot.svg"
     runs 'a plot for a README' svg_is_for_a_readme --dims 16 --heads 1 --reps 1 \
         --plot "$work/plot.svg"
     runs 'help' 'prints --variant --min-time compare' sweep --help
-    runs 'list' 'prints retnet plain-loop chunkwise scalar' list
+    runs 'list' "prints retnet plain-loop chunkwise scalar $(echo "$extras" | tr , ' ')" list
     name='a plot that cannot be written'
     wanted "$name" || return 0
     launch --tokens 64 $tiny --plot "$work/none/plot.svg"
@@ -164,7 +190,8 @@ test_options() {
     "$bench" --variant all --baselines all --form all --layout all --decay token --gates strong \
         --state all --tokens 64 --heads 2 --q-heads 4 --batch 2 --chunk 0,16 --features 32 \
         --dims 16x8 --reps 1 --format csv 2> "$work/stderr" | tail -n +2 | sed 's/.*,--/--/' |
-        awk 'NR % 18 == 1' >> "$work/options"
+        awk 'NR % 18 == 1 || /^--variant (infini-delta|linformer|hgrn) .*--state/' \
+            >> "$work/options"
     while read -r options; do
         launch $options --reps 1 --format csv
         problem=$(expects 0 0)
@@ -177,7 +204,7 @@ test_options() {
 # ---- modes ---------------------------------------------------------------------------------------
 
 all_are_right() {
-    rows_match ',[0-9.]+e-[01][0-9],false,--' "$1"
+    rows_match ',(0|[0-9.]+e-[01][0-9]),false,--' "$1"
 }
 
 # Steps have a speed-up over the plain loop, and their states are in a level of the machine.
@@ -201,6 +228,42 @@ for row in rows:
     share = row["gbps"] / bandwidth[row["level"]]
     assert 0 < row["level_share"] < 1.01 * share and row["floor_share"] <= 1.03, row
 assert {row["layout"] for row in rows if row["variant"] == "four-sweep"} == {"vk"}
+end
+}
+
+# What floors count, worked out here token by token.
+extras_are_counted() {
+    cp "$work/stdout" "$work/extras.json"
+    ! command -v python3 > /dev/null || python3 - "$work/extras.json" 2>&1 <<'end' | tail -n 1
+import json, sys
+T, H, dk, dv, k, N, a, b = 40, 2, 16, 8, 6, 16, 6, 7
+rows = {row["variant"]: row for row in json.load(open(sys.argv[1]))["rows"]}
+pairs = sum(t + 1 for t in range(T))
+near = sum(t % N + 1 for t in range(T))
+far = sum(min(2 * dk * dv, 2 * (t // N * N) * (dk + dv)) for t in range(T))
+infini = 2 * near * (dk + dv) + far + T * 2 * dk * dv - dk * dv
+qkvo, xvo, kvo = 2 * dk + 2 * dv, dk + 2 * dv, 3 * dv
+want = {  # flops of a head; floats of tensors of a token, of weights of all, of a state
+    "softmax": (2 * pairs * (dk + dv), qkvo, 0, 0),
+    "sigmoid": (2 * pairs * (dk + dv), qkvo, 0, 0),
+    "infini": (infini, qkvo, H, dk * dv + dk),
+    "infini-delta": (infini + far, qkvo, H, dk * dv + dk),
+    "linformer": (T * 4 * k * (dk + dv), qkvo, 2 * T * k, 0),
+    "synthesizer-d": (2 * T * dk * k + 2 * pairs * (k + dv), xvo, k * dk + k + T * k + T, 0),
+    "synthesizer-fd": (2 * T * dk * (a + b) + pairs * (1 + 2 * dv), xvo, (a + b) * (dk + 1), 0),
+    "synthesizer-r": (2 * pairs * dv, 2 * dv, pairs, 0),
+    "synthesizer-fr": (2 * pairs * (k / H + dv), 2 * dv, 2 * T * k, 0),
+    "rwkv4": (10 * (T - 1) * dv, kvo, 2 * H * dv, 3 * dv),
+    "hgrn": (2 * (T - 1) * dv, kvo, 0, dv),
+}
+assert rows.keys() == want.keys(), rows.keys()
+for name, (flops, tensors, weights, state) in want.items():
+    row = rows[name]
+    ns = row["ns_per_token_head"]
+    bytes = 4 * (tensors + weights / H / T + state / T)
+    assert abs(row["gflops"] * ns * T / flops - 1) < 1e-6, (row, flops / T)
+    assert abs(row["gbps"] * ns / bytes - 1) < 1e-6, (row, bytes)
+    assert 0 < row["floor_share"] <= 1.03 and row["speedup_plain"] is None, row
 end
 }
 
@@ -234,8 +297,8 @@ sweep_is_told() {
 
 scale_is_told() {
     prints 'speed-up over one thread'
-    lines=$(grep -cE '^ +[0-9.]+ +[0-9.]+  same   [a-z-]+ chunkwise .*heads=2' "$work/stdout")
-    [ "$lines" -eq 3 ] || echo "$lines lines with the same bits, not 3;"
+    lines=$(grep -cE '^ +[0-9.]+ +[0-9.]+  same   [a-z0-9-]+ .*heads=2' "$work/stdout")
+    [ "$lines" -eq "$1" ] || echo "$lines lines with the same bits, not $1;"
 }
 
 test_modes() {
@@ -249,6 +312,16 @@ test_modes() {
     runs 'check: steps' 'all_are_right 80' check --tokens 1,3 --dims 17x5 --decay all --form auto \
         --variant all --baselines all --q-heads 8 --format csv
     runs 'check: threads' 'all_are_right 8' check --tokens 2,40 --dims 48 --threads 2 --format csv
+    runs 'check: extras' 'all_are_right 90' check --variant "$extras" --tokens 2,40 --dims 24x16 \
+        --chunk 0,7 --features 6 --state all --format csv
+    runs 'check: extras: heads' 'all_are_right 10' check --variant "$attention" --tokens 40 \
+        --dims 16x24 --heads 4 --q-heads 2,8 --k-heads 2 --batch 2 --chunk 7 --format csv
+    runs 'check: extras: threads' 'all_are_right 22' check --variant "$extras" --tokens 3,40 \
+        --dims 48 --threads 2 --batch 2 --gates strong --format csv
+    runs 'extras: floors' extras_are_counted --variant "$extras" --tokens 40 --dims 16x8 \
+        --heads 2 --reps 3 --features 6 --chunk 16 --format json
+    runs 'extras: scale' 'scale_is_told 11' scale --variant "$extras" --tokens 40 \
+        --threads 1,2 --dims 128 --heads 2 --reps 3
     runs 'sweep' sweep_is_told sweep --tokens 4,32 --variant retnet $tiny
     runs 'decode' 'steps_are_whole 36 any' decode --batch 1,8,250 --dims 32 --heads 4 --reps 3 \
         --check --format json
@@ -258,42 +331,55 @@ test_modes() {
         --heads 2
     runs 'a filter' 'rows_match favor 1' --filter 'favor.*tokens 64' $tiny --format csv
     runs 'compare' 'prints retnet' compare "$work/tiny.json" "$work/tiny.json"
-    runs 'scale' scale_is_told scale --tokens 64 --threads 1,2 $tiny
+    runs 'scale' 'scale_is_told 3' scale --tokens 64 --threads 1,2 $tiny
 }
 
 # ---- wrong rows ----------------------------------------------------------------------------------
 
-# The bench with a plain loop that is off by 0.1 % of the usual size in one element, or one head.
+# The bench with an oracle that is off by 0.1 % of the usual size in one element, or one head. (What
+# it has no number for, which is one token of many where there is no state, is zero.)
 build_wrong() {
     cat > "$work/wrong.c" <<'end'
 #include "bench.h"
 #include <math.h>
 #include <stdlib.h>
-bench_run __real_bench_run_plain_loop, __wrap_bench_run_plain_loop;
-void __wrap_bench_run_plain_loop(const bench_row *row, const bench_data *data, int64_t thread) {
+void __real_bench_oracle(const bench_row *, const bench_data *, int, double *, double *);
+void __wrap_bench_oracle(const bench_row *row, const bench_data *data, int passes, double *out,
+                         double *size) {
     const char *what = getenv("WRONG");
     const int64_t width = row->heads * row->dim_v, n = row->batch * row->tokens * width;
     double sum = 0.0;
     int64_t i;
-    __real_bench_run_plain_loop(row, data, thread);
-    for (i = 0; i < n; ++i) sum += (double)data->out[i] * (double)data->out[i];
+    __real_bench_oracle(row, data, passes, out, size);
+    for (i = 0; i < n; ++i) sum += out[i] * out[i];
     for (i = 0; i < n; ++i)
         if (what[0] == 'h' ? i % width >= width - row->dim_v : i == atoi(what))
-            data->out[i] += 1e-3f * (float)sqrt(sum / (double)n);
+            out[i] += 1e-3 * sqrt(sum / (double)n);
 }
 end
-    ${CC:-cc} -Iinclude -Ibench -o "$work/wrong" "$work/wrong.c" -Wl,--wrap=bench_run_plain_loop \
+    ${CC:-cc} -Iinclude -Ibench -o "$work/wrong" "$work/wrong.c" -Wl,--wrap=bench_oracle \
         "${BUILD:-build}"/obj/bench/*.o $(pkg-config --libs openblas 2> /dev/null) -lm -pthread \
         2> "$work/wrong.log"
 }
 
-# finds WRONG FAILED NAME: all rows, three of each variant, have this error; FAILED of them fail.
+# finds WRONG FAILED NAME ROWS...: all rows have this error; FAILED of them fail.
 finds() {
-    WRONG=$1 "$work/wrong" check --variant plain-loop --rule all --tokens 1,100,1000 --dims 64 \
-        --format csv > "$work/stdout" 2> "$work/stderr"
+    wrong=$1 failing=$2 name=$3
+    shift 3
+    WRONG=$wrong "$work/wrong" check "$@" --dims 64 --format csv > "$work/stdout" 2> "$work/stderr"
     status=$?
-    flag=$([ "$2" -eq 0 ] && echo false || echo true)
-    verdict "$3" "$(expects $(($2 > 0)) "$2"; rows_match ",$flag,--variant plain-loop" $all)"
+    flag=$([ "$failing" -eq 0 ] && echo false || echo true)
+    verdict "$name" "$(expects $((failing > 0)) "$failing"; rows_match ",$flag,--variant" "$all")"
+}
+
+# finds_all NAME COUNT ROWS...: the COUNT rows are right, and each of these errors fails them all.
+finds_all() {
+    rows=$1 all=$2
+    shift 2
+    finds -1 0 "$rows: nothing" "$@"
+    finds 0 "$all" "$rows: the first element" "$@"
+    finds 70 "$all" "$rows: an element" "$@"
+    finds head "$all" "$rows: a head" "$@"
 }
 
 test_wrong() {
@@ -302,11 +388,10 @@ test_wrong() {
         echo "skipped: the check of wrong rows, which this linker or these objects do not allow"
         return 0
     fi
-    all=$((3 * $("$bench" list | grep -c '^variant ')))
-    finds -1 0 'check: wrong: nothing'
-    finds 0 $all 'check: wrong: the first element'
-    finds 70 $all 'check: wrong: an element'
-    finds head $all 'check: wrong: a head'
+    variants=$("$bench" list | grep -c '^variant ')
+    finds_all 'check: wrong' $((3 * variants)) --variant plain-loop --rule all --tokens 1,100,1000
+    finds_all 'check: wrong: extras' 33 --variant "$extras" --isa scalar --chunk 0 \
+        --tokens 1,100,1000
 }
 
 test_refusals
