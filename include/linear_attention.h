@@ -1811,10 +1811,11 @@ typedef struct lai_head {
 
 static const float lai_no_gate = 0.0f, lai_no_beta = 1.0f; /* an absent tensor's only row */
 
-/* What the pair pass does to the state: nothing, its scale being held aside; multiply by one
- * number; by two, a decay that no single float holds; by a number for each row; or only read it. */
 /* features that cost little: the row itself, times 1 / its length, and ELU + 1 of that */
 enum { LAI_PLAIN, LAI_NORMED, LAI_LIGHT_ELU };
+
+/* What the pair pass does to the state: nothing, its scale being held aside; multiply by one
+ * number; by two, a decay that no single float holds; by a number for each row; or only read it. */
 enum { LAI_KEEP = 0, LAI_ONCE, LAI_TWICE, LAI_ROWS, LAI_LOOK };
 
 /* How a token's gate acts on the state of the recurrent form: not at all; as x + x expm1(g); as
@@ -1858,6 +1859,370 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
     if (d == 0.0) return 0.0f;
     if (fabs(d) < 1e-37) d = d < 0.0 ? -1e-37 : 1e-37;
     return (float)(1.0 / d);
+}
+
+/* ---- what the forms keep, the same for every instruction set: see ENGINE ---------------------- */
+
+/* 1 / the length whose square is given, or 1 where off; a row of zeros stays zero. */
+static float lai_inverse_length(double square, int mode, float eps) {
+    if (mode == LA_L2_OFF) return 1.0f;
+    if (mode == LA_L2_SUM)
+        square = sqrt(square + (double)eps);
+    else
+        square = sqrt(square) <= (double)eps ? (double)eps : sqrt(square); /* NaN stays */
+    return square == 0.0 ? 0.0f : (float)(1.0 / square);
+}
+
+/* Features of a block of tokens, and for FAVOR+ the running maximum that its keys are relative
+ * to and the maximum of each query. What meets the state or the query in the key's place is p:
+ * erase k, bonus k, or a of DPLR; else the key. */
+typedef struct lai_mapped {
+    lai_rows k, q, p;
+    int64_t q_next;
+    float *k_max, *q_max; /* [count], [queries][count] */
+    int64_t count;
+} lai_mapped;
+
+/* what is carried from block to block */
+typedef struct lai_stream {
+    const float *panels, *q_panels; /* of the projections of keys and queries, or null */
+    float *scratch;
+    double root;                   /* of the scale, where it is part of the features */
+    float unit, maximum;           /* of random features: 1 / sqrt(r); of the keys so far */
+    double anchor[2], turns[8][2]; /* cosFormer: see lai_angle */
+    int64_t anchored, turned;
+} lai_stream;
+
+/* row i of those to be mapped: `keys` keys, then the queries, head by head */
+static const float *lai_input(const lai_mapped *y, int64_t keys, int64_t i) {
+    if (i < keys) return y->k.at + i * y->k.step;
+    i -= keys;
+    return y->q.at + i / y->count * y->q_next + i % y->count * y->q.step;
+}
+
+/* the projection as panels [m/16][dk][16] */
+static void lai_pack_projection(const lai_head *h, const float *projection, float *panels) {
+    const int64_t n = h->dim_k, m = h->layer->features;
+    int64_t i, j;
+    for (j = 0; j < LAI_ROUND16(m); ++j)
+        for (i = 0; i < n; ++i)
+            panels[(j / 16 * n + i) * 16 + j % 16] = j < m ? projection[j * n + i] : 0.0f;
+}
+
+/* floats of scratch for `count` tokens */
+static int64_t lai_scratch_floats(const lai_head *h, int64_t rows, int64_t count) {
+    return (h->queries + 1) * count * (rows + 1) + (h->factor.at ? count * rows : 0);
+}
+
+/* the logarithm that FAVOR+ leaves out of the denominator of query head m at the block's token i */
+static double lai_left_out(const lai_head *h, const lai_mapped *y, int64_t m, int64_t i) {
+    if (!lai_has_maximum(h->layer)) return 0.0;
+    return (double)y->q_max[m * y->count + i] + (double)y->k_max[i];
+}
+
+/* what FAVOR+ state_in is relative to: -inf where z is all 0, whatever is stored */
+static float lai_first_maximum(const lai_head *h) {
+    const float *z = h->state_in ? h->state_in + h->features * h->dim_v : NULL;
+    int64_t i;
+    for (i = 0; z && i < h->features; ++i)
+        if (!(z[i] == 0.0f)) return z[h->features];
+    return -HUGE_VALF;
+}
+
+static void lai_begin_stream(const lai_head *h, lai_stream *s, float *scratch, float *panels) {
+    s->scratch = scratch;
+    s->panels = s->q_panels = LAI_HAS_FEATURES && h->projection ? panels : NULL;
+    s->maximum = lai_has_maximum(h->layer) ? lai_first_maximum(h) : 0.0f;
+    s->root = lai_scales_inputs(h->layer) ? sqrt((double)h->layer->scale) : 1.0;
+    s->unit =
+        1.0f / sqrtf((float)h->features * (h->layer->feature == LA_FEATURE_RFF ? 0.5f : 1.0f));
+    s->anchored = -1;
+    s->turned = 0;
+    if (!s->panels) return;
+    lai_pack_projection(h, h->projection, panels);
+    if (h->q_projection == h->projection) return;
+    s->q_panels = panels += LAI_ROUND16(h->layer->features) * h->dim_k;
+    lai_pack_projection(h, h->q_projection, panels);
+}
+
+/* what a key's maximum does to the state before it: exp of this, also where there was nothing */
+static double lai_shift(const lai_head *h, float before, float now) {
+    return lai_has_maximum(h->layer) && before != now ? (double)before - (double)now : 0.0;
+}
+
+static void lai_store_z(const lai_head *h, const float *z, const lai_stream *s) {
+    float *to = h->state_out ? h->state_out + h->features * h->dim_v : NULL;
+    int64_t i;
+    for (i = 0; h->normalised && to && i < h->features; ++i) to[i] = z[i];
+    if (to && lai_has_maximum(h->layer)) to[h->features] = s->maximum;
+}
+
+/* panels of 16 columns, [features][16] each; the rows up to a multiple of 4 are zeros */
+static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
+    return panels + (column - h->first) * LAI_ROUND8(h->features);
+}
+
+LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_t column) {
+    return h->out + query * h->out_next + t * h->out_step + column;
+}
+
+/* the pair pass: of each pair, */
+typedef struct lai_pair_info {
+    float read[2], late[2];     /* decay up to a and b, as a product of two factors */
+    float write[2], write_late; /* factors of u_a and u_b */
+    float rho[2];
+    float B, kk; /* b's decay; B (k_b . k_a) */
+    int rescale; /* LAI_TWICE where one of the second factors is not 1 */
+    int silent;  /* it rescales, and writes next to nothing: what it leaves may be denormal */
+} lai_pair_info;
+
+/* for each query head: its dot products with the pair's keys, the factors of what it reads; */
+typedef struct lai_pair_query {
+    float aa, ba, bb, read[2];
+} lai_pair_query;
+
+/* and of all */
+typedef struct lai_pairs {
+    float *panels, *K, *Q, *R, *rho, *predicted, *zeros, *z;
+    float *room;       /* where R is not needed: arguments and results of exp */
+    float *sum, *rest; /* ln G of decay per channel: [rows] each */
+    float *held;       /* G itself, [rows], where queries read before the decay */
+    float *gates;      /* [2][rows]: see lai_gate_row */
+    lai_pair_info *info;
+    lai_pair_query *query;
+    lai_stream stream;
+    lai_mapped staged; /* features of the pairs `first` .. `end` - 1 */
+    int64_t first, end;
+    int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
+    int64_t tokens;                           /* of a pair: 2, of DPLR 1 */
+    int64_t ahead;    /* tokens from a pair to the one whose k and q are prefetched with it */
+    int gated, light; /* light: which features are made with the coefficients, LAI_PLAIN: none */
+    double log_scale; /* ln G of one decay for all rows */
+} lai_pairs;
+
+/* the gate of token t, with what FAVOR+ rescales by; 0 beyond the end */
+static double lai_gate(const lai_head *h, const lai_mapped *y, int64_t i, int64_t t, float before) {
+    if (t >= h->keys) return 0.0;
+    return (double)h->log_decay.at[t * h->log_decay.step] +
+           (lai_has_maximum(h->layer) ? lai_shift(h, i > 0 ? y->k_max[i - 1] : before, y->k_max[i])
+                                      : 0.0);
+}
+
+/* the rows of one pair; a missing second token is zeros */
+typedef struct lai_pair_rows {
+    const float *ka, *kb, *qa, *qb, *pa, *pb;
+    int64_t qa_next, qb_next;
+    float norm[4]; /* what ka, kb, qa and qb are to be multiplied with, if not mapped yet */
+    int both;
+} lai_pair_rows;
+
+/* sums of a query head's products with the pair's keys and with z */
+typedef struct lai_pair_dots {
+    float aa, ba, bb, za, zb;
+} lai_pair_dots;
+
+/* z, which is held like S, and what a pair makes of it */
+typedef struct lai_pair_z {
+    float *z, write[2], rho[2];
+    int update, rescale;
+} lai_pair_z;
+
+/* Features made with the coefficients are not stored and read again: with rows of length 1 Gated
+ * DeltaNet takes 0.95 times as long (AVX2, d = 64). For several query heads those of the keys would
+ * be made several times. */
+static int lai_find_light(const lai_head *h, const lai_pairs *c) {
+    const int feature = h->layer->feature;
+    if (c->queries > 1 || h->dplr || !lai_maps(h->layer)) return LAI_PLAIN;
+    if (feature == LA_FEATURE_IDENTITY && (h->decay_wide || !h->normalised)) return LAI_NORMED;
+    if (LAI_HAS_FEATURES && feature == LA_FEATURE_ELU1 && h->normalised && !h->decay_wide)
+        return LAI_LIGHT_ELU;
+    return LAI_PLAIN;
+}
+
+/* the last token of pair p */
+static int64_t lai_pair_last(const lai_head *h, const lai_pairs *c, int64_t p) {
+    return LAI_MIN(c->tokens * (p + 1), h->keys) - 1;
+}
+
+/* no decay at all: what lai_pair_decays would find, for all pairs */
+static void lai_no_decays(lai_pairs *c) {
+    int64_t p;
+    for (p = 0; p < 2 * LAI_RING; ++p) {
+        static const lai_pair_info none = {{1, 1}, {1, 1}, {1, 1}, 1, {1, 1}, 1, 0, LAI_KEEP, 0};
+        c->info[p] = none;
+    }
+}
+
+/* what a pass reads beside a panel: see THE pair pass */
+typedef struct lai_pass {
+    const float *Q, *K, *R, *rho;
+} lai_pass;
+
+/* A pair as the panels see it: its slot, and its tokens' rows from the block's first column on.
+ * What later steps will read and write is asked for evenly, a line of each row per panel: rows are
+ * short and far apart, so hardware does not foresee them. Into L2, since rows whose distance is a
+ * power of two share few sets of L1 (into L1, 4 heads of 128 took a fifth longer on a Zen 4). */
+typedef struct lai_pair_view {
+    const lai_pair_info *info;
+    const lai_pair_query *query;
+    lai_pass pass;
+    const float *v, *beta, *v_soon, *out_soon; /* of token a */
+    lai_rows later[6];                         /* of k, q and what else has rows of dk */
+    int laters;
+    float *out;
+    int both; /* 0: there is no token b, at an odd end */
+} lai_pair_view;
+
+static void lai_see_later(lai_pair_view *x, const lai_rows *rows, int64_t t) {
+    x->later[x->laters].at = rows->at + t * rows->step;
+    x->later[x->laters++].step = rows->step;
+}
+
+static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
+    const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot;
+    const int64_t t = c->tokens * p, left = LAI_MAX(h->keys - c->tokens - t, 0);
+    const int64_t soon = t + LAI_MIN(LAI_SOON, left), later = t + LAI_MIN(c->ahead, left);
+    x->info = c->info + LAI_STAGE(p);
+    x->query = c->query + slot * c->queries;
+    x->pass.K = c->K + slot * 2 * c->rows;
+    x->pass.R = c->R + next * 2 * c->rows;
+    x->pass.Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->pass.K;
+    if (h->dplr) x->pass.R = x->pass.Q;
+    x->pass.rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
+    x->both = t + 1 < h->keys;
+    x->v = h->v.at + t * h->v.step + h->first;
+    x->beta = h->beta.at + t * h->beta.step + (h->beta_wide ? h->first : 0);
+    x->v_soon = h->v.at + soon * h->v.step + h->first;
+    x->laters = 0;
+    lai_see_later(x, &h->k, later);
+    if (c->queries > 0) lai_see_later(x, &h->q, later);
+    if (h->gates_wide) lai_see_later(x, &h->log_decay, later);
+    if (h->factor.step) lai_see_later(x, &h->factor, later);
+    if (h->dplr) lai_see_later(x, &h->a, later);
+    if (h->dplr) lai_see_later(x, &h->b, later);
+    if (c->queries == 0) return;
+    x->out = lai_output(h, 0, t, h->first);
+    x->out_soon = lai_output(h, 0, soon, h->first);
+}
+
+/* the recurrent form: a gate as lai_decay has it, */
+typedef struct lai_gate_rows {
+    const float *value, *step; /* [rows], or where one gate is for all, [16] */
+    int64_t all;               /* 1: each row has its own; else 0 */
+    int times;                 /* 1 or 2 */
+    int mode;                  /* LAI_STAY .. LAI_BOTH, for what acts once */
+} lai_gate_rows;
+
+/* one token: its vectors, what predicts (it reads the state before that is decayed, so it is p
+ * decayed, or a), its gates, and for each query head the factors of what it reads and, reading
+ * first, of the token's own write */
+typedef struct lai_token {
+    const float *k, *b, *predictor, *q, *factor, *own;
+    float *u, *e, *y; /* of all columns, for [r][dv]: written, predicted and read */
+    float *spare;     /* a row of zeros: what rows that do not exist are, for [dv][r] */
+    int64_t q_next, t;
+    int silent;    /* it writes next to nothing */
+    int early;     /* something reads before the state decays: the first query, or a */
+    int apart;     /* and the first query does so on its own */
+    int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
+    lai_gate_rows gate, stay; /* stay: of gate 0, where rules write twice in two passes */
+} lai_token;
+
+/* an address that may lie outside of any buffer: for prefetching only */
+LAI_INLINE const float *lai_from(const float *p, int64_t floats) {
+    return (const float *)((uintptr_t)p + (uintptr_t)floats * sizeof *p);
+}
+
+/* What a block of columns is in memory: `runs` of `length` floats, `stride` apart */
+static float *lai_state_block(const lai_head *h, float *S, int64_t first, int64_t columns,
+                              int64_t *runs, int64_t *length, int64_t *stride) {
+    const int kv = h->layout == LA_KV;
+    *runs = kv ? h->features : columns;
+    *length = kv ? columns : h->features;
+    *stride = kv ? h->dim_v : h->features;
+    return S + (kv ? first : first * h->features);
+}
+
+static void lai_begin_state(const lai_head *h, float *S) {
+    int64_t runs, length, stride, i;
+    float *to = lai_state_block(h, S, h->first, h->columns, &runs, &length, &stride);
+    const float *from = h->state_in ? h->state_in + (to - S) : NULL;
+    if (from == to) return;
+    for (i = 0; i < runs; ++i) {
+        if (!from)
+            memset(to + i * stride, 0, (size_t)length * sizeof *to);
+        else
+            memcpy(to + i * stride, from + i * stride, (size_t)length * sizeof *to);
+    }
+}
+
+/* and of all tokens */
+typedef struct lai_tokens {
+    float *u, *e, *y, *spare, *z, *gates, *predictor, *factor, *own, *S;
+    float stay[32];
+    lai_stream stream;
+} lai_tokens;
+
+/* the state after t tokens, if it is one of the last that are asked for; S may be the caller's */
+static void lai_take_snapshot(const lai_head *h, const lai_tokens *c, int64_t t, float maximum) {
+    const int64_t place = t - h->keys + h->snapshot_count - 1, n = h->features;
+    int64_t runs, length, stride, i;
+    float *S, *to;
+    if (place < 0 || place >= h->snapshot_count) return;
+    to = h->snapshots + place * h->snapshot_step;
+    S = lai_state_block(h, c->S, h->first, h->columns, &runs, &length, &stride);
+    for (i = 0; i < runs; ++i)
+        memcpy(to + (S - c->S) + i * stride, S + i * stride, (size_t)length * sizeof *to);
+    if (h->normalised) memcpy(to + n * h->dim_v, c->z, (size_t)n * sizeof *to);
+    if (lai_has_maximum(h->layer)) to[n * h->dim_v + n] = maximum;
+}
+
+/* larger chunks and the parallel form */
+typedef struct lai_chunk {
+    float *panels, *kappa, *transposed, *U; /* S0; keys [C][rows], [C/16][rows][16]; u by panels */
+    float *first;      /* [streams][columns]: what a chunk's first token reads early */
+    float *P, *factor; /* scores [streams][6][length]; [streams][6] */
+    float *decay;      /* [length]: the row D_t; one decay for all channels */
+    float *x, *gamma;  /* [streams][6][rows]: gamma x; [1 + 6][rows], from the token before on */
+    float *sum, *rest; /* [rows] each: the logarithm of gamma; per channel */
+    float *gates, *z;  /* [6][rows], [rows] */
+    double log_gamma;  /* of one decay for all channels */
+    lai_stream stream;
+    int64_t rows, size, length; /* of a feature vector, a chunk and a row of scores */
+    int64_t count, streams;     /* tokens so far; what reads S0: what predicts, the queries */
+    int64_t writes, predicts;   /* of a token: 1, or 2 of DPLR; streams that predict: 0 or 1 */
+    int gated, empty;           /* empty: S0 is 0 */
+    int64_t last;               /* token of the chunk, */
+    int silent;                 /* and whether it wrote next to nothing */
+} lai_chunk;
+
+/* up to six tokens: their features, gates as lai_store_gate has them, and decays of S0 */
+typedef struct lai_tile {
+    const lai_mapped *mapped;
+    float value[16], step[16], gamma[16];
+    int64_t t, rows;
+} lai_tile;
+
+static float *lai_score_row(const lai_chunk *c, int64_t stream, int64_t r) {
+    return c->P + (stream * LAI_TILE + r) * c->length;
+}
+
+/* features of row r for a stream: 0 is what predicts, then the query heads */
+static const float *lai_stream_row(const lai_chunk *c, const lai_mapped *y, int64_t stream,
+                                   int64_t r) {
+    if (stream < c->predicts) return y->p.at + r * y->p.step;
+    return y->q.at + r * y->q.step + (stream - c->predicts) * y->q_next;
+}
+
+/* does it read before the token's own gate acts? */
+static int lai_is_early(const lai_head *h, int64_t stream) {
+    return h->before || (h->dplr && stream == 0);
+}
+
+/* what FAVOR+ rescales the state by at row r of the tile, as a logarithm */
+static double lai_tile_shift(const lai_head *h, const lai_mapped *y, int64_t r, float before) {
+    if (!lai_has_maximum(h->layer)) return 0.0;
+    return lai_shift(h, r > 0 ? y->k_max[r - 1] : before, y->k_max[r]);
 }
 
 #ifdef LA_EXTRAS
@@ -1966,6 +2331,33 @@ typedef struct lai_attend {
     float *most, *sum, *shrink; /* of each row: largest logit, sum, what its O is multiplied by */
     int16_t begin[LAI_BLOCK_ROWS], end[LAI_BLOCK_ROWS];
 } lai_attend;
+
+LAI_INLINE const float *lai_attend_query(const lai_attend *a, int64_t r) {
+    const int64_t row = a->first + LAI_MIN(r, a->rows - 1);
+    return a->q.at + row / a->group * a->q.step + row % a->group * a->q_next;
+}
+
+/* logits that are given, for keys from `key` on */
+static void lai_attend_logits(const lai_attend *a, int64_t key) {
+    int64_t r, j;
+    for (r = 0; r < a->rows; ++r) {
+        const int64_t row = a->first + r, token = row / a->group, head = row % a->group;
+        const float *x = a->logits.at + token * a->logits.step + head * a->logits_next + key;
+        float *S = a->S + r / 16 * 16 * LAI_BLOCK_KEYS + r % 16;
+        for (j = a->begin[r]; j < a->end[r]; ++j) S[16 * j] += x[j];
+    }
+}
+
+/* what a row does not see, of the keys that its panel sees */
+static void lai_attend_mask(const lai_attend *a) {
+    int64_t r, j;
+    for (r = 0; r < LAI_ROUND16(a->rows); ++r) {
+        const int64_t p = r / 16 * 16;
+        float *S = a->S + p * LAI_BLOCK_KEYS + r % 16;
+        for (j = a->begin[p]; j < a->begin[r]; ++j) S[16 * j] = -HUGE_VALF;
+        for (j = a->end[r]; j < a->end[p + 15]; ++j) S[16 * j] = -HUGE_VALF;
+    }
+}
 
 typedef struct lai_keys {
     int64_t begin, end;
@@ -2154,7 +2546,6 @@ typedef struct lai_scan {
 #define lai_tile_update       LAI_NAME(tile_update)
 #define lai_dot4              LAI_NAME(dot4)
 #define lai_dot               LAI_NAME(dot)
-#define lai_pass              LAI_NAME(pass)
 #define lai_pair_row          LAI_NAME(pair_row)
 #define lai_sum_sets          LAI_NAME(sum_sets)
 #define lai_pair              LAI_NAME(pair)
@@ -2174,18 +2565,13 @@ typedef struct lai_scan {
 #define lai_largest           LAI_NAME(largest)
 #define lai_add_square        LAI_NAME(add_square)
 #define lai_square            LAI_NAME(square)
-#define lai_inverse_length    LAI_NAME(inverse_length)
-#define lai_mapped            LAI_NAME(mapped)
-#define lai_stream            LAI_NAME(stream)
 #define lai_elu               LAI_NAME(elu)
 #define lai_light16           LAI_NAME(light16)
 #define lai_cosine16          LAI_NAME(cosine16)
 #define lai_sincos            LAI_NAME(sincos)
 #define lai_angle             LAI_NAME(angle)
-#define lai_input             LAI_NAME(input)
 #define lai_project           LAI_NAME(project)
 #define lai_project_row       LAI_NAME(project_row)
-#define lai_pack_projection   LAI_NAME(pack_projection)
 #define lai_favor_relu        LAI_NAME(favor_relu)
 #define lai_favor_exp         LAI_NAME(favor_exp)
 #define lai_exp_row           LAI_NAME(exp_row)
@@ -2197,35 +2583,20 @@ typedef struct lai_scan {
 #define lai_taylor            LAI_NAME(taylor)
 #define lai_dpfp              LAI_NAME(dpfp)
 #define lai_dpfp_run          LAI_NAME(dpfp_run)
-#define lai_scratch_floats    LAI_NAME(scratch_floats)
 #define lai_map_row           LAI_NAME(map_row)
 #define lai_map_rows          LAI_NAME(map_rows)
 #define lai_map               LAI_NAME(map)
 #define lai_map_partners      LAI_NAME(map_partners)
-#define lai_left_out          LAI_NAME(left_out)
-#define lai_first_maximum     LAI_NAME(first_maximum)
-#define lai_begin_stream      LAI_NAME(begin_stream)
-#define lai_shift             LAI_NAME(shift)
 #define lai_gate_row          LAI_NAME(gate_row)
 #define lai_load_z            LAI_NAME(load_z)
-#define lai_store_z           LAI_NAME(store_z)
-#define lai_panel             LAI_NAME(panel)
 #define lai_load_panels       LAI_NAME(load_panels)
 #define lai_store_panels      LAI_NAME(store_panels)
 #define lai_value             LAI_NAME(value)
 #define lai_times_beta        LAI_NAME(times_beta)
 #define lai_finish            LAI_NAME(finish)
 #define lai_written           LAI_NAME(written)
-#define lai_output            LAI_NAME(output)
-#define lai_pair_info         LAI_NAME(pair_info)
-#define lai_pair_query        LAI_NAME(pair_query)
-#define lai_pairs             LAI_NAME(pairs)
-#define lai_gate              LAI_NAME(gate)
 #define lai_pair_decays       LAI_NAME(pair_decays)
-#define lai_pair_rows         LAI_NAME(pair_rows)
-#define lai_pair_dots         LAI_NAME(pair_dots)
 #define lai_finish_query      LAI_NAME(finish_query)
-#define lai_pair_z            LAI_NAME(pair_z)
 #define lai_pair_sums         LAI_NAME(pair_sums)
 #define lai_pair_16           LAI_NAME(pair_16)
 #define lai_pair_norms        LAI_NAME(pair_norms)
@@ -2236,23 +2607,17 @@ typedef struct lai_scan {
 #define lai_pair_normed       LAI_NAME(pair_normed)
 #define lai_pair_elu_z        LAI_NAME(pair_elu_z)
 #define lai_narrows           LAI_NAME(narrows)
-#define lai_find_light        LAI_NAME(find_light)
 #define lai_sum_exactly       LAI_NAME(sum_exactly)
 #define lai_rows_leave        LAI_NAME(rows_leave)
 #define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
 #define lai_pair_wide         LAI_NAME(pair_wide)
 #define lai_pair_dplr         LAI_NAME(pair_dplr)
 #define lai_first_predictor   LAI_NAME(first_predictor)
-#define lai_no_decays         LAI_NAME(no_decays)
 #define lai_stage_pairs       LAI_NAME(stage_pairs)
 #define lai_pair_coefficients LAI_NAME(pair_coefficients)
-#define lai_pair_last         LAI_NAME(pair_last)
 #define lai_pair_silent       LAI_NAME(pair_silent)
 #define lai_may_keep          LAI_NAME(may_keep)
 #define lai_prepare_pair      LAI_NAME(prepare_pair)
-#define lai_pair_view         LAI_NAME(pair_view)
-#define lai_see_later         LAI_NAME(see_later)
-#define lai_view_pair         LAI_NAME(view_pair)
 #define lai_prefetch_rows     LAI_NAME(prefetch_rows)
 #define lai_pair_prefetch     LAI_NAME(pair_prefetch)
 #define lai_pair_beta         LAI_NAME(pair_beta)
@@ -2270,7 +2635,6 @@ typedef struct lai_scan {
 #define lai_run_pairs         LAI_NAME(run_pairs)
 #define lai_read_pair         LAI_NAME(read_pair)
 #define lai_run_bidirectional LAI_NAME(run_bidirectional)
-#define lai_gate_rows         LAI_NAME(gate_rows)
 #define lai_store_gate        LAI_NAME(store_gate)
 #define lai_any_deep          LAI_NAME(any_deep)
 #define lai_stay              LAI_NAME(stay)
@@ -2282,8 +2646,6 @@ typedef struct lai_scan {
 #define lai_is_tiny           LAI_NAME(is_tiny)
 #define lai_is_silent         LAI_NAME(is_silent)
 #define lai_flush_rows        LAI_NAME(flush_rows)
-#define lai_token             LAI_NAME(token)
-#define lai_from              LAI_NAME(from)
 #define lai_token_row         LAI_NAME(token_row)
 #define lai_token_columns     LAI_NAME(token_columns)
 #define lai_token_16          LAI_NAME(token_16)
@@ -2315,29 +2677,19 @@ typedef struct lai_scan {
 #define lai_token_kv          LAI_NAME(token_kv)
 #define lai_read_rows         LAI_NAME(read_rows)
 #define lai_token_vk          LAI_NAME(token_vk)
-#define lai_state_block       LAI_NAME(state_block)
 #define lai_sweep_block       LAI_NAME(sweep_block)
 #define lai_sweep             LAI_NAME(sweep)
-#define lai_begin_state       LAI_NAME(begin_state)
 #define lai_token_factors     LAI_NAME(token_factors)
-#define lai_tokens            LAI_NAME(tokens)
 #define lai_begin_tokens      LAI_NAME(begin_tokens)
 #define lai_run_token         LAI_NAME(run_token)
-#define lai_take_snapshot     LAI_NAME(take_snapshot)
 #define lai_token_prefetch    LAI_NAME(token_prefetch)
 #define lai_run_recurrent     LAI_NAME(run_recurrent)
-#define lai_chunk             LAI_NAME(chunk)
-#define lai_tile              LAI_NAME(tile)
-#define lai_score_row         LAI_NAME(score_row)
-#define lai_stream_row        LAI_NAME(stream_row)
-#define lai_is_early          LAI_NAME(is_early)
 #define lai_read_first        LAI_NAME(read_first)
 #define lai_decay_chunk       LAI_NAME(decay_chunk)
 #define lai_open_chunk        LAI_NAME(open_chunk)
 #define lai_chunk_gate        LAI_NAME(chunk_gate)
 #define lai_update_panel      LAI_NAME(update_panel)
 #define lai_close_chunk       LAI_NAME(close_chunk)
-#define lai_tile_shift        LAI_NAME(tile_shift)
 #define lai_forgets           LAI_NAME(forgets)
 #define lai_begin_tile        LAI_NAME(begin_tile)
 #define lai_append_keys       LAI_NAME(append_keys)
@@ -2352,13 +2704,10 @@ typedef struct lai_scan {
 #define lai_run_chunks        LAI_NAME(run_chunks)
 #define lai_run_form          LAI_NAME(run_form)
 #define lai_attend_prefetch   LAI_NAME(attend_prefetch)
-#define lai_attend_query      LAI_NAME(attend_query)
 #define lai_attend_queries    LAI_NAME(attend_queries)
 #define lai_attend_scores     LAI_NAME(attend_scores)
 #define lai_attend_dots       LAI_NAME(attend_dots)
-#define lai_attend_logits     LAI_NAME(attend_logits)
 #define lai_attend_given      LAI_NAME(attend_given)
-#define lai_attend_mask       LAI_NAME(attend_mask)
 #define lai_attend_softmax    LAI_NAME(attend_softmax)
 #define lai_attend_sigmoid    LAI_NAME(attend_sigmoid)
 #define lai_attend_pack       LAI_NAME(attend_pack)
@@ -3116,10 +3465,6 @@ LAI_LARGE float lai_dot(const float *x, const float *y, int64_t n) {
  * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, 4 for one token of
  * DPLR, which is all the arithmetic there is. Eight rows a turn: with two, the loop itself took
  * a fifth of the instructions. */
-typedef struct lai_pass {
-    const float *Q, *K, *R, *rho;
-} lai_pass;
-
 LAI_INLINE void lai_pair_row(float *S, const float *Q, const float *K, const float *R,
                              const float *rho, int rescale, int write, const lai_v u[2], lai_v o[2],
                              lai_v r[2]) {
@@ -3235,36 +3580,6 @@ static double lai_square(const float *x, int64_t n) {
     return even;
 }
 
-/* 1 / the length whose square is given, or 1 where off; a row of zeros stays zero. */
-static float lai_inverse_length(double square, int mode, float eps) {
-    if (mode == LA_L2_OFF) return 1.0f;
-    if (mode == LA_L2_SUM)
-        square = sqrt(square + (double)eps);
-    else
-        square = sqrt(square) <= (double)eps ? (double)eps : sqrt(square); /* NaN stays */
-    return square == 0.0 ? 0.0f : (float)(1.0 / square);
-}
-
-/* Features of a block of tokens, and for FAVOR+ the running maximum that its keys are relative
- * to and the maximum of each query. What meets the state or the query in the key's place is p:
- * erase k, bonus k, or a of DPLR; else the key. */
-typedef struct lai_mapped {
-    lai_rows k, q, p;
-    int64_t q_next;
-    float *k_max, *q_max; /* [count], [queries][count] */
-    int64_t count;
-} lai_mapped;
-
-/* what is carried from block to block */
-typedef struct lai_stream {
-    const float *panels, *q_panels; /* of the projections of keys and queries, or null */
-    float *scratch;
-    double root;                   /* of the scale, where it is part of the features */
-    float unit, maximum;           /* of random features: 1 / sqrt(r); of the keys so far */
-    double anchor[2], turns[8][2]; /* cosFormer: see lai_angle */
-    int64_t anchored, turned;
-} lai_stream;
-
 /* x > 0: x + 1, else exp(x), as exp(min(x, 0)) + max(x, 0): exact at 0, and NaN stays */
 LAI_LARGE lai_v lai_elu(lai_v x) {
     const lai_v low = lai_exp_low(lai_min(lai_zero(), x), NULL, 0);
@@ -3309,13 +3624,6 @@ static void lai_angle(const lai_head *h, lai_stream *s, int64_t position, float 
     angle[1] = (float)fma(s->anchor[1], c, s->anchor[0] * d);
 }
 
-/* row i of those to be mapped: `keys` keys, then the queries, head by head */
-static const float *lai_input(const lai_mapped *y, int64_t keys, int64_t i) {
-    if (i < keys) return y->k.at + i * y->k.step;
-    i -= keys;
-    return y->q.at + i / y->count * y->q_next + i % y->count * y->q.step;
-}
-
 /* y[i][j] = w_j . x_i for all m rows of the projection and inputs first .. total - 1: six of them
  * at a time on packed panels, in sums of 64 (one long sum would lose what exp then makes visible)
  */
@@ -3354,15 +3662,6 @@ static void lai_project_row(const lai_head *h, const float *projection, const fl
         lai_dot4(j + 4 <= m ? y + j : s, rows, x, n);
         for (i = 0; j + 4 > m && j + i < m; ++i) y[j + i] = s[i];
     }
-}
-
-/* the projection as panels [m/16][dk][16] */
-static void lai_pack_projection(const lai_head *h, const float *projection, float *panels) {
-    const int64_t n = h->dim_k, m = h->layer->features;
-    int64_t i, j;
-    for (j = 0; j < LAI_ROUND16(m); ++j)
-        for (i = 0; i < n; ++i)
-            panels[(j / 16 * n + i) * 16 + j % 16] = j < m ? projection[j * n + i] : 0.0f;
 }
 
 /* y has the m projections of x and gets max(w . y, 0) + feature_eps, where y = sqrt(scale) x */
@@ -3517,11 +3816,6 @@ static void lai_dpfp(const lai_head *h, float *y, const float *x) {
         lai_store_n(y + i, lai_mul(lai_set(total), lai_load_n(y + i, r - i)), r - i);
 }
 
-/* floats of scratch for `count` tokens */
-static int64_t lai_scratch_floats(const lai_head *h, int64_t rows, int64_t count) {
-    return (h->queries + 1) * count * (rows + 1) + (h->factor.at ? count * rows : 0);
-}
-
 /* the features of one row x at y, which has its projections, if any; key: of a key, whose gate
  * FAVOR+'s running maximum decays by, like all that it is relative to */
 static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float *x,
@@ -3640,44 +3934,7 @@ LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t c
     }
 }
 
-/* the logarithm that FAVOR+ leaves out of the denominator of query head m at the block's token i */
-static double lai_left_out(const lai_head *h, const lai_mapped *y, int64_t m, int64_t i) {
-    if (!lai_has_maximum(h->layer)) return 0.0;
-    return (double)y->q_max[m * y->count + i] + (double)y->k_max[i];
-}
-
 /* ---- the state ------------------------------------------------------------------------------- */
-
-/* what FAVOR+ state_in is relative to: -inf where z is all 0, whatever is stored */
-static float lai_first_maximum(const lai_head *h) {
-    const float *z = h->state_in ? h->state_in + h->features * h->dim_v : NULL;
-    int64_t i;
-    for (i = 0; z && i < h->features; ++i)
-        if (!(z[i] == 0.0f)) return z[h->features];
-    return -HUGE_VALF;
-}
-
-static void lai_begin_stream(const lai_head *h, lai_stream *s, float *scratch, float *panels) {
-    s->scratch = scratch;
-    s->panels = s->q_panels = LAI_HAS_FEATURES && h->projection ? panels : NULL;
-    s->maximum = lai_has_maximum(h->layer) ? lai_first_maximum(h) : 0.0f;
-    s->root = lai_scales_inputs(h->layer) ? sqrt((double)h->layer->scale) : 1.0;
-    s->unit =
-        1.0f / sqrtf((float)h->features * (h->layer->feature == LA_FEATURE_RFF ? 0.5f : 1.0f));
-    s->anchored = -1;
-    s->turned = 0;
-    if (!s->panels) return;
-    lai_pack_projection(h, h->projection, panels);
-    if (h->q_projection == h->projection) return;
-    s->q_panels = panels += LAI_ROUND16(h->layer->features) * h->dim_k;
-    lai_pack_projection(h, h->q_projection, panels);
-}
-
-/* what a key's maximum does to the state before it: exp of this; also where there was nothing yet
- */
-static double lai_shift(const lai_head *h, float before, float now) {
-    return lai_has_maximum(h->layer) && before != now ? (double)before - (double)now : 0.0;
-}
 
 /* the gates of token t by channel: its row, or `room` with the one that is for all */
 static const float *lai_gate_row(const lai_head *h, int64_t t, float *room) {
@@ -3694,18 +3951,6 @@ static void lai_load_z(const lai_head *h, float *z) {
     for (i = 0; h->normalised && i < LAI_ROUND16(h->features); ++i)
         z[i] = from && i < h->features ? from[i] : 0.0f;
     if (from && h->normalised) lai_flush_all(z, LAI_ROUND16(h->features));
-}
-
-static void lai_store_z(const lai_head *h, const float *z, const lai_stream *s) {
-    float *to = h->state_out ? h->state_out + h->features * h->dim_v : NULL;
-    int64_t i;
-    for (i = 0; h->normalised && to && i < h->features; ++i) to[i] = z[i];
-    if (to && lai_has_maximum(h->layer)) to[h->features] = s->maximum;
-}
-
-/* panels of 16 columns, [features][16] each; the rows up to a multiple of 4 are zeros */
-static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
-    return panels + (column - h->first) * LAI_ROUND8(h->features);
 }
 
 /* Without denormal numbers: a pass over those takes an Intel core up to 80 times as long. */
@@ -3754,9 +3999,6 @@ LAI_LARGE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *be
     const lai_v factor = h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta);
     if (h->erases) return lai_fma(v, factor, lai_sub(lai_zero(), r));
     return lai_mul(h->delta ? lai_sub(v, r) : v, factor);
-}
-LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_t column) {
-    return h->out + query * h->out_next + t * h->out_step + column;
 }
 
 /* what is left to do for the outputs of `count` tokens from t on, columns column .. stop - 1 of the
@@ -3832,47 +4074,6 @@ static void lai_flush_rows(const lai_head *h, int64_t t, int64_t last, float *x,
  * multiplies S and G becomes 1. Whether it does depends on b, but it only concerns the new state:
  * o_a never does. */
 
-typedef struct lai_pair_info {
-    float read[2], late[2];     /* decay up to a and b, as a product of two factors */
-    float write[2], write_late; /* factors of u_a and u_b */
-    float rho[2];
-    float B, kk; /* b's decay; B (k_b . k_a) */
-    int rescale; /* LAI_TWICE where one of the second factors is not 1 */
-    int silent;  /* it rescales, and writes next to nothing: what it leaves may be denormal */
-} lai_pair_info;
-
-/* for each query head: its dot products with the pair's own keys, and the factors of what it
- * reads */
-typedef struct lai_pair_query {
-    float aa, ba, bb, read[2];
-} lai_pair_query;
-
-typedef struct lai_pairs {
-    float *panels, *K, *Q, *R, *rho, *predicted, *zeros, *z;
-    float *room;       /* where R is not needed: arguments and results of exp */
-    float *sum, *rest; /* ln G of decay per channel: [rows] each */
-    float *held;       /* G itself, [rows], where queries read before the decay */
-    float *gates;      /* [2][rows]: see lai_gate_row */
-    lai_pair_info *info;
-    lai_pair_query *query;
-    lai_stream stream;
-    lai_mapped staged; /* features of the pairs `first` .. `end` - 1 */
-    int64_t first, end;
-    int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
-    int64_t tokens;                           /* of a pair: 2, of DPLR 1 */
-    int64_t ahead;    /* tokens from a pair to the one whose k and q are prefetched with it */
-    int gated, light; /* light: which features are made with the coefficients, LAI_PLAIN: none */
-    double log_scale; /* ln G of one decay for all rows */
-} lai_pairs;
-
-/* the gate of token t, with what FAVOR+ rescales by; 0 beyond the end */
-static double lai_gate(const lai_head *h, const lai_mapped *y, int64_t i, int64_t t, float before) {
-    if (t >= h->keys) return 0.0;
-    return (double)h->log_decay.at[t * h->log_decay.step] +
-           (lai_has_maximum(h->layer) ? lai_shift(h, i > 0 ? y->k_max[i - 1] : before, y->k_max[i])
-                                      : 0.0);
-}
-
 LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_mapped *y,
                                   float before, int64_t first, int64_t end) {
     float *x = c->room, *lo = x + 3 * LAI_RING, *e = lo + 3 * LAI_RING;
@@ -3907,19 +4108,6 @@ LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_map
     }
 }
 
-/* the rows of one pair; a missing second token is zeros */
-typedef struct lai_pair_rows {
-    const float *ka, *kb, *qa, *qb, *pa, *pb;
-    int64_t qa_next, qb_next;
-    float norm[4]; /* what ka, kb, qa and qb are to be multiplied with, if not mapped yet */
-    int both;
-} lai_pair_rows;
-
-/* sums of a query head's products with the pair's keys and with z */
-typedef struct lai_pair_dots {
-    float aa, ba, bb, za, zb;
-} lai_pair_dots;
-
 /* the sums with scale, decay and the denominators of a and b; i is a's place in the block */
 static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const lai_mapped *y,
                              int64_t i, int64_t m, float B, const lai_pair_dots *s,
@@ -3943,12 +4131,6 @@ static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const
         query->read[1] *= ib;
     }
 }
-
-/* z, which is held like S, and what a pair makes of it */
-typedef struct lai_pair_z {
-    float *z, write[2], rho[2];
-    int update, rescale;
-} lai_pair_z;
 
 /* sums over the rows: a pair's products with each other, of the queries with z before the pair */
 typedef struct lai_pair_sums {
@@ -4056,18 +4238,6 @@ static const lai_pair_narrow lai_narrows[3][2] = {{lai_pair_plain, lai_pair_plai
                                                   {lai_pair_normed, NULL},
                                                   {NULL, LAI_HAS_FEATURES ? lai_pair_elu_z : NULL}};
 
-/* Features made with the coefficients are not stored and read again: with rows of length 1 Gated
- * DeltaNet takes 0.95 times as long (AVX2, d = 64). For several query heads those of the keys would
- * be made several times. */
-static int lai_find_light(const lai_head *h, const lai_pairs *c) {
-    const int feature = h->layer->feature;
-    if (c->queries > 1 || h->dplr || !lai_maps(h->layer)) return LAI_PLAIN;
-    if (feature == LA_FEATURE_IDENTITY && (h->decay_wide || !h->normalised)) return LAI_NORMED;
-    if (LAI_HAS_FEATURES && feature == LA_FEATURE_ELU1 && h->normalised && !h->decay_wide)
-        return LAI_LIGHT_ELU;
-    return LAI_PLAIN;
-}
-
 /* s + x with the rounding error added to *rest */
 LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
     const lai_v t = lai_add(s, x), part = lai_sub(t, s);
@@ -4090,11 +4260,6 @@ static int lai_rows_leave(const lai_head *h, const lai_pairs *c, const float *a,
         }
     }
     return lai_any_greater(most, (float)(LAI_WINDOW * LAI_WINDOW));
-}
-
-/* the last token of pair p */
-static int64_t lai_pair_last(const lai_head *h, const lai_pairs *c, int64_t p) {
-    return LAI_MIN(c->tokens * (p + 1), h->keys) - 1;
 }
 
 static int lai_pair_silent(const lai_head *h, const lai_pairs *c, int64_t p) {
@@ -4254,15 +4419,6 @@ static void lai_first_predictor(const lai_head *h, float *R) {
         lai_store_eights(R + 2 * i, lai_load_n(h->a.at + i, n - i), lai_zero());
 }
 
-/* no decay at all: what lai_pair_decays would find, for all pairs */
-static void lai_no_decays(lai_pairs *c) {
-    int64_t p;
-    for (p = 0; p < 2 * LAI_RING; ++p) {
-        static const lai_pair_info none = {{1, 1}, {1, 1}, {1, 1}, 1, {1, 1}, 1, 0, LAI_KEEP, 0};
-        c->info[p] = none;
-    }
-}
-
 /* Pairs are prepared in two steps: features and decays for many at once, which their exponentials
  * and projections need to be fast; */
 static void lai_stage_pairs(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
@@ -4307,53 +4463,6 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
     info->silent = info->rescale != LAI_KEEP && lai_pair_silent(h, c, p);
     if (info->silent && h->normalised)
         lai_flush_rows(h, c->tokens * p, lai_pair_last(h, c, p), c->z, 1);
-}
-
-/* A pair as the panels see it: its slot, and its tokens' rows from the block's first column on.
- * What later steps will read and write is asked for evenly, a line of each row per panel: rows are
- * short and far apart, so hardware does not foresee them. Into L2, since rows whose distance is a
- * power of two share few sets of L1 (into L1, 4 heads of 128 took a fifth longer on a Zen 4). */
-typedef struct lai_pair_view {
-    const lai_pair_info *info;
-    const lai_pair_query *query;
-    lai_pass pass;
-    const float *v, *beta, *v_soon, *out_soon; /* of token a */
-    lai_rows later[6];                         /* of k, q and what else has rows of dk */
-    int laters;
-    float *out;
-    int both; /* 0: there is no token b, at an odd end */
-} lai_pair_view;
-
-static void lai_see_later(lai_pair_view *x, const lai_rows *rows, int64_t t) {
-    x->later[x->laters].at = rows->at + t * rows->step;
-    x->later[x->laters++].step = rows->step;
-}
-
-static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
-    const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot;
-    const int64_t t = c->tokens * p, left = LAI_MAX(h->keys - c->tokens - t, 0);
-    const int64_t soon = t + LAI_MIN(LAI_SOON, left), later = t + LAI_MIN(c->ahead, left);
-    x->info = c->info + LAI_STAGE(p);
-    x->query = c->query + slot * c->queries;
-    x->pass.K = c->K + slot * 2 * c->rows;
-    x->pass.R = c->R + next * 2 * c->rows;
-    x->pass.Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->pass.K;
-    if (h->dplr) x->pass.R = x->pass.Q;
-    x->pass.rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
-    x->both = t + 1 < h->keys;
-    x->v = h->v.at + t * h->v.step + h->first;
-    x->beta = h->beta.at + t * h->beta.step + (h->beta_wide ? h->first : 0);
-    x->v_soon = h->v.at + soon * h->v.step + h->first;
-    x->laters = 0;
-    lai_see_later(x, &h->k, later);
-    if (c->queries > 0) lai_see_later(x, &h->q, later);
-    if (h->gates_wide) lai_see_later(x, &h->log_decay, later);
-    if (h->factor.step) lai_see_later(x, &h->factor, later);
-    if (h->dplr) lai_see_later(x, &h->a, later);
-    if (h->dplr) lai_see_later(x, &h->b, later);
-    if (c->queries == 0) return;
-    x->out = lai_output(h, 0, t, h->first);
-    x->out_soon = lai_output(h, 0, soon, h->first);
 }
 
 /* a line of the rows of `tokens` tokens, 1 or 2 */
@@ -4666,13 +4775,6 @@ LAI_NOINLINE void lai_run_bidirectional(const lai_head *h) {
  * gate that is so strong that no float holds it, though its effect on a large state is an
  * ordinary number, is halved and acts twice. */
 
-typedef struct lai_gate_rows {
-    const float *value, *step; /* [rows], or where one gate is for all, [16] */
-    int64_t all;               /* 1: each row has its own; else 0 */
-    int times;                 /* 1 or 2 */
-    int mode;                  /* LAI_STAY .. LAI_BOTH, for what acts once */
-} lai_gate_rows;
-
 /* value and step of 16 rows whose gates are g */
 LAI_LARGE void lai_store_gate(float *value, float *step, lai_v g) {
     lai_v s, e = lai_exp_parts(g, NULL, &s), on = lai_greater(g, lai_set(LAI_WEAK));
@@ -4743,29 +4845,9 @@ static void lai_decay_all(float *x, const lai_gate_rows *g, int64_t rows) {
  * the state where the caller has it. A token's arithmetic is the same at every T, so splitting a
  * sequence over calls changes no bit. */
 
-/* one token: its vectors, what predicts (it reads the state before that is decayed, so it is p
- * decayed, or a), its gates, and for each query head the factors of what it reads and, reading
- * first, of the token's own write */
-typedef struct lai_token {
-    const float *k, *b, *predictor, *q, *factor, *own;
-    float *u, *e, *y; /* of all columns, for [r][dv]: written, predicted and read */
-    float *spare;     /* a row of zeros: what rows that do not exist are, for [dv][r] */
-    int64_t q_next, t;
-    int silent;    /* it writes next to nothing */
-    int early;     /* something reads before the state decays: the first query, or a */
-    int apart;     /* and the first query does so on its own */
-    int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
-    lai_gate_rows gate, stay; /* stay: of gate 0, where rules write twice in two passes */
-} lai_token;
-
 /* Two layouts, two kernels, each compiled for every way in which a gate acts: on a state in cache
  * the multiply-adds are what takes the time. For states that are not, what comes next is asked for,
  * the next head's included: a fifth faster beyond L2 and 1.5 times in memory, for 2 % in L2. */
-
-/* an address that may lie outside of any buffer: for prefetching only */
-LAI_INLINE const float *lai_from(const float *p, int64_t floats) {
-    return (const float *)((uintptr_t)p + (uintptr_t)floats * sizeof *p);
-}
 
 LAI_INLINE void lai_prefetch_fours(const float *p) { /* 64 floats */
     LAI_PREFETCH(p);
@@ -4909,16 +4991,6 @@ LAI_TOKEN(lai_columns_both, lai_rows_both, LAI_BOTH)
 static const lai_columns_pass lai_columns_passes[6] = LAI_PASSES(lai_columns_);
 static const lai_rows_pass lai_rows_passes[6] = LAI_PASSES(lai_rows_);
 #undef LAI_PASSES
-
-/* What a block of columns is in memory: `runs` of `length` floats, `stride` apart */
-static float *lai_state_block(const lai_head *h, float *S, int64_t first, int64_t columns,
-                              int64_t *runs, int64_t *length, int64_t *stride) {
-    const int kv = h->layout == LA_KV;
-    *runs = kv ? h->features : columns;
-    *length = kv ? columns : h->features;
-    *stride = kv ? h->dim_v : h->features;
-    return S + (kv ? first : first * h->features);
-}
 
 /* A block swept on its own: decayed once, by a gate that acts twice, or cleared of denormal
  * numbers where that is a weak one. */
@@ -5088,19 +5160,6 @@ static void lai_token_vk(const lai_head *h, lai_token *x, float *state) {
     }
 }
 
-static void lai_begin_state(const lai_head *h, float *S) {
-    int64_t runs, length, stride, i;
-    float *to = lai_state_block(h, S, h->first, h->columns, &runs, &length, &stride);
-    const float *from = h->state_in ? h->state_in + (to - S) : NULL;
-    if (from == to) return;
-    for (i = 0; i < runs; ++i) {
-        if (!from)
-            memset(to + i * stride, 0, (size_t)length * sizeof *to);
-        else
-            memcpy(to + i * stride, from + i * stride, (size_t)length * sizeof *to);
-    }
-}
-
 /* z after the token, and the factors of each query head's output */
 static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_token *x, int64_t i,
                               float *z, float *factor, float *own) {
@@ -5120,12 +5179,6 @@ static void lai_token_factors(const lai_head *h, const lai_mapped *y, const lai_
         }
     }
 }
-
-typedef struct lai_tokens {
-    float *u, *e, *y, *spare, *z, *gates, *predictor, *factor, *own, *S;
-    float stay[32];
-    lai_stream stream;
-} lai_tokens;
 
 static void lai_begin_tokens(const lai_head *h, lai_tokens *c) {
     const int64_t rows = LAI_ROUND16(h->features);
@@ -5186,20 +5239,6 @@ static void lai_run_token(const lai_head *h, lai_tokens *c, const lai_mapped *y,
     lai_finish(h, t, 1, 0, h->columns);
 }
 
-/* the state after t tokens, if it is one of the last that are asked for; S may be the caller's */
-static void lai_take_snapshot(const lai_head *h, const lai_tokens *c, int64_t t, float maximum) {
-    const int64_t place = t - h->keys + h->snapshot_count - 1, n = h->features;
-    int64_t runs, length, stride, i;
-    float *S, *to;
-    if (place < 0 || place >= h->snapshot_count) return;
-    to = h->snapshots + place * h->snapshot_step;
-    S = lai_state_block(h, c->S, h->first, h->columns, &runs, &length, &stride);
-    for (i = 0; i < runs; ++i)
-        memcpy(to + (S - c->S) + i * stride, S + i * stride, (size_t)length * sizeof *to);
-    if (h->normalised) memcpy(to + n * h->dim_v, c->z, (size_t)n * sizeof *to);
-    if (lai_has_maximum(h->layer)) to[n * h->dim_v + n] = maximum;
-}
-
 /* What later tokens read and write. Inputs beyond the caches, T = 8192: RetNet 1.07 (d = 128) and
  * 1.17 times (d = 64) as fast on a Zen 5 core, delta rules the same. */
 static void lai_token_prefetch(const lai_head *h, int64_t t) {
@@ -5255,47 +5294,6 @@ LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
  * LA_READ_BEFORE, whose own score P_tt then is q_t . bonus k_t, and a_t, which gives DPLR's e_t.
  * Its tokens write twice: rows 2 s and 2 s + 1 of kappa, U and the scores are b and e, k and u.
  * The first token of a chunk reads S0 before its gate becomes part of that. */
-
-typedef struct lai_chunk {
-    float *panels, *kappa, *transposed, *U; /* S0; keys [C][rows], [C/16][rows][16]; u by panels */
-    float *first;      /* [streams][columns]: what a chunk's first token reads early */
-    float *P, *factor; /* scores [streams][6][length]; [streams][6] */
-    float *decay;      /* [length]: the row D_t; one decay for all channels */
-    float *x, *gamma;  /* [streams][6][rows]: gamma x; [1 + 6][rows], from the token before on */
-    float *sum, *rest; /* [rows] each: the logarithm of gamma; per channel */
-    float *gates, *z;  /* [6][rows], [rows] */
-    double log_gamma;  /* of one decay for all channels */
-    lai_stream stream;
-    int64_t rows, size, length; /* of a feature vector, a chunk and a row of scores */
-    int64_t count, streams;     /* tokens so far; what reads S0: what predicts, the queries */
-    int64_t writes, predicts;   /* of a token: 1, or 2 of DPLR; streams that predict: 0 or 1 */
-    int gated, empty;           /* empty: S0 is 0 */
-    int64_t last;               /* token of the chunk, */
-    int silent;                 /* and whether it wrote next to nothing */
-} lai_chunk;
-
-/* up to six tokens: their features, gates as lai_store_gate has them, and decays of S0 */
-typedef struct lai_tile {
-    const lai_mapped *mapped;
-    float value[16], step[16], gamma[16];
-    int64_t t, rows;
-} lai_tile;
-
-static float *lai_score_row(const lai_chunk *c, int64_t stream, int64_t r) {
-    return c->P + (stream * LAI_TILE + r) * c->length;
-}
-
-/* features of row r for a stream: 0 is what predicts, then the query heads */
-static const float *lai_stream_row(const lai_chunk *c, const lai_mapped *y, int64_t stream,
-                                   int64_t r) {
-    if (stream < c->predicts) return y->p.at + r * y->p.step;
-    return y->q.at + r * y->q.step + (stream - c->predicts) * y->q_next;
-}
-
-/* does it read before the token's own gate acts? */
-static int lai_is_early(const lai_head *h, int64_t stream) {
-    return h->before || (h->dplr && stream == 0);
-}
 
 /* what early streams of a chunk's first token read */
 static void lai_read_first(const lai_head *h, lai_chunk *c, const lai_mapped *y) {
@@ -5394,12 +5392,6 @@ LAI_NOINLINE void lai_close_chunk(const lai_head *h, lai_chunk *c) {
     if (c->silent && h->normalised) lai_flush_rows(h, c->last, c->last, c->z, 1);
     c->count = 0;
     c->empty = 0;
-}
-
-/* what FAVOR+ rescales the state by at row r of the tile, as a logarithm */
-static double lai_tile_shift(const lai_head *h, const lai_mapped *y, int64_t r, float before) {
-    if (!lai_has_maximum(h->layer)) return 0.0;
-    return lai_shift(h, r > 0 ? y->k_max[r - 1] : before, y->k_max[r]);
 }
 
 /* does the gate of token t take some channel's decay below e^-60? If not, it counts, and *gamma is
@@ -5768,11 +5760,6 @@ LAI_INLINE void lai_attend_prefetch(const float *x, int64_t n) {
     for (i = 0; i < n; i += 16) LAI_PREFETCH(x + i);
 }
 
-LAI_INLINE const float *lai_attend_query(const lai_attend *a, int64_t r) {
-    const int64_t row = a->first + LAI_MIN(r, a->rows - 1);
-    return a->q.at + row / a->group * a->q.step + row % a->group * a->q_next;
-}
-
 static void lai_attend_queries(const lai_attend *a) {
     const int64_t dk = a->layer->dim_k, few = a->rows <= LAI_FEW_ROWS;
     const float scale = a->layer->scale;
@@ -5836,17 +5823,6 @@ static void lai_attend_dots(const lai_attend *a, const float *k, const float *v,
     }
 }
 
-/* logits that are given, for keys from `key` on */
-static void lai_attend_logits(const lai_attend *a, int64_t key) {
-    int64_t r, j;
-    for (r = 0; r < a->rows; ++r) {
-        const int64_t row = a->first + r, token = row / a->group, head = row % a->group;
-        const float *x = a->logits.at + token * a->logits.step + head * a->logits_next + key;
-        float *S = a->S + r / 16 * 16 * LAI_BLOCK_KEYS + r % 16;
-        for (j = a->begin[r]; j < a->end[r]; ++j) S[16 * j] += x[j];
-    }
-}
-
 /* weights that are given: a row of them for each key */
 static void lai_attend_given(const lai_attend *a, int64_t key, int64_t n) {
     int64_t p, j;
@@ -5855,17 +5831,6 @@ static void lai_attend_given(const lai_attend *a, int64_t key, int64_t n) {
         float *S = a->S + p * LAI_BLOCK_KEYS;
         for (j = 0; j < n; ++j, x += a->logits.step)
             lai_store(S + 16 * j, lai_load_n(x, a->rows - p));
-    }
-}
-
-/* what a row does not see, of the keys that its panel sees */
-static void lai_attend_mask(const lai_attend *a) {
-    int64_t r, j;
-    for (r = 0; r < LAI_ROUND16(a->rows); ++r) {
-        const int64_t p = r / 16 * 16;
-        float *S = a->S + p * LAI_BLOCK_KEYS + r % 16;
-        for (j = a->begin[p]; j < a->begin[r]; ++j) S[16 * j] = -HUGE_VALF;
-        for (j = a->end[r]; j < a->end[p + 15]; ++j) S[16 * j] = -HUGE_VALF;
     }
 }
 
@@ -6286,7 +6251,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_tile_update
 #undef lai_dot4
 #undef lai_dot
-#undef lai_pass
 #undef lai_pair_row
 #undef lai_sum_sets
 #undef lai_pair
@@ -6306,18 +6270,13 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_largest
 #undef lai_add_square
 #undef lai_square
-#undef lai_inverse_length
-#undef lai_mapped
-#undef lai_stream
 #undef lai_elu
 #undef lai_light16
 #undef lai_cosine16
 #undef lai_sincos
 #undef lai_angle
-#undef lai_input
 #undef lai_project
 #undef lai_project_row
-#undef lai_pack_projection
 #undef lai_favor_relu
 #undef lai_favor_exp
 #undef lai_exp_row
@@ -6329,35 +6288,20 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_taylor
 #undef lai_dpfp
 #undef lai_dpfp_run
-#undef lai_scratch_floats
 #undef lai_map_row
 #undef lai_map_rows
 #undef lai_map
 #undef lai_map_partners
-#undef lai_left_out
-#undef lai_first_maximum
-#undef lai_begin_stream
-#undef lai_shift
 #undef lai_gate_row
 #undef lai_load_z
-#undef lai_store_z
-#undef lai_panel
 #undef lai_load_panels
 #undef lai_store_panels
 #undef lai_value
 #undef lai_times_beta
 #undef lai_finish
 #undef lai_written
-#undef lai_output
-#undef lai_pair_info
-#undef lai_pair_query
-#undef lai_pairs
-#undef lai_gate
 #undef lai_pair_decays
-#undef lai_pair_rows
-#undef lai_pair_dots
 #undef lai_finish_query
-#undef lai_pair_z
 #undef lai_pair_sums
 #undef lai_pair_16
 #undef lai_pair_norms
@@ -6368,23 +6312,17 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_pair_normed
 #undef lai_pair_elu_z
 #undef lai_narrows
-#undef lai_find_light
 #undef lai_sum_exactly
 #undef lai_rows_leave
 #undef lai_pair_wide_keys
 #undef lai_pair_wide
 #undef lai_pair_dplr
 #undef lai_first_predictor
-#undef lai_no_decays
 #undef lai_stage_pairs
 #undef lai_pair_coefficients
-#undef lai_pair_last
 #undef lai_pair_silent
 #undef lai_may_keep
 #undef lai_prepare_pair
-#undef lai_pair_view
-#undef lai_see_later
-#undef lai_view_pair
 #undef lai_prefetch_rows
 #undef lai_pair_prefetch
 #undef lai_pair_beta
@@ -6402,7 +6340,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_run_pairs
 #undef lai_read_pair
 #undef lai_run_bidirectional
-#undef lai_gate_rows
 #undef lai_store_gate
 #undef lai_any_deep
 #undef lai_stay
@@ -6414,8 +6351,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_is_tiny
 #undef lai_is_silent
 #undef lai_flush_rows
-#undef lai_token
-#undef lai_from
 #undef lai_token_row
 #undef lai_token_columns
 #undef lai_token_16
@@ -6447,29 +6382,19 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_token_kv
 #undef lai_read_rows
 #undef lai_token_vk
-#undef lai_state_block
 #undef lai_sweep_block
 #undef lai_sweep
-#undef lai_begin_state
 #undef lai_token_factors
-#undef lai_tokens
 #undef lai_begin_tokens
 #undef lai_run_token
-#undef lai_take_snapshot
 #undef lai_token_prefetch
 #undef lai_run_recurrent
-#undef lai_chunk
-#undef lai_tile
-#undef lai_score_row
-#undef lai_stream_row
-#undef lai_is_early
 #undef lai_read_first
 #undef lai_decay_chunk
 #undef lai_open_chunk
 #undef lai_chunk_gate
 #undef lai_update_panel
 #undef lai_close_chunk
-#undef lai_tile_shift
 #undef lai_forgets
 #undef lai_begin_tile
 #undef lai_append_keys
@@ -6484,13 +6409,10 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_run_chunks
 #undef lai_run_form
 #undef lai_attend_prefetch
-#undef lai_attend_query
 #undef lai_attend_queries
 #undef lai_attend_scores
 #undef lai_attend_dots
-#undef lai_attend_logits
 #undef lai_attend_given
-#undef lai_attend_mask
 #undef lai_attend_softmax
 #undef lai_attend_sigmoid
 #undef lai_attend_pack
