@@ -1864,7 +1864,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
 /* ---- what the forms keep, the same for every instruction set: see ENGINE ---------------------- */
 
 /* 1 / the length whose square is given, or 1 where off; a row of zeros stays zero. */
-static float lai_inverse_length(double square, int mode, float eps) {
+LAI_INLINE float lai_inverse_length(double square, int mode, float eps) {
     if (mode == LA_L2_OFF) return 1.0f;
     if (mode == LA_L2_SUM)
         square = sqrt(square + (double)eps);
@@ -1915,7 +1915,7 @@ static int64_t lai_scratch_floats(const lai_head *h, int64_t rows, int64_t count
 }
 
 /* the logarithm that FAVOR+ leaves out of the denominator of query head m at the block's token i */
-static double lai_left_out(const lai_head *h, const lai_mapped *y, int64_t m, int64_t i) {
+LAI_INLINE double lai_left_out(const lai_head *h, const lai_mapped *y, int64_t m, int64_t i) {
     if (!lai_has_maximum(h->layer)) return 0.0;
     return (double)y->q_max[m * y->count + i] + (double)y->k_max[i];
 }
@@ -1946,7 +1946,7 @@ static void lai_begin_stream(const lai_head *h, lai_stream *s, float *scratch, f
 }
 
 /* what a key's maximum does to the state before it: exp of this, also where there was nothing */
-static double lai_shift(const lai_head *h, float before, float now) {
+LAI_INLINE double lai_shift(const lai_head *h, float before, float now) {
     return lai_has_maximum(h->layer) && before != now ? (double)before - (double)now : 0.0;
 }
 
@@ -1958,7 +1958,7 @@ static void lai_store_z(const lai_head *h, const float *z, const lai_stream *s) 
 }
 
 /* panels of 16 columns, [features][16] each; the rows up to a multiple of 4 are zeros */
-static float *lai_panel(const lai_head *h, float *panels, int64_t column) {
+LAI_INLINE float *lai_panel(const lai_head *h, float *panels, int64_t column) {
     return panels + (column - h->first) * LAI_ROUND8(h->features);
 }
 
@@ -1966,7 +1966,6 @@ LAI_INLINE float *lai_output(const lai_head *h, int64_t query, int64_t t, int64_
     return h->out + query * h->out_next + t * h->out_step + column;
 }
 
-/* the pair pass: of each pair, */
 typedef struct lai_pair_info {
     float read[2], late[2];     /* decay up to a and b, as a product of two factors */
     float write[2], write_late; /* factors of u_a and u_b */
@@ -1981,7 +1980,6 @@ typedef struct lai_pair_query {
     float aa, ba, bb, read[2];
 } lai_pair_query;
 
-/* and of all */
 typedef struct lai_pairs {
     float *panels, *K, *Q, *R, *rho, *predicted, *zeros, *z;
     float *room;       /* where R is not needed: arguments and results of exp */
@@ -2001,7 +1999,8 @@ typedef struct lai_pairs {
 } lai_pairs;
 
 /* the gate of token t, with what FAVOR+ rescales by; 0 beyond the end */
-static double lai_gate(const lai_head *h, const lai_mapped *y, int64_t i, int64_t t, float before) {
+LAI_INLINE double lai_gate(const lai_head *h, const lai_mapped *y, int64_t i, int64_t t,
+                           float before) {
     if (t >= h->keys) return 0.0;
     return (double)h->log_decay.at[t * h->log_decay.step] +
            (lai_has_maximum(h->layer) ? lai_shift(h, i > 0 ? y->k_max[i - 1] : before, y->k_max[i])
@@ -2021,26 +2020,18 @@ typedef struct lai_pair_dots {
     float aa, ba, bb, za, zb;
 } lai_pair_dots;
 
-/* z, which is held like S, and what a pair makes of it */
-typedef struct lai_pair_z {
-    float *z, write[2], rho[2];
-    int update, rescale;
-} lai_pair_z;
-
-/* Features made with the coefficients are not stored and read again: with rows of length 1 Gated
- * DeltaNet takes 0.95 times as long (AVX2, d = 64). For several query heads those of the keys would
- * be made several times. */
+/* Features made with the coefficients are not stored and read again: 0.93 times as long for Gated
+ * DeltaNet with l2_mode. For several query heads those of keys would be made several times. */
 static int lai_find_light(const lai_head *h, const lai_pairs *c) {
     const int feature = h->layer->feature;
     if (c->queries > 1 || h->dplr || !lai_maps(h->layer)) return LAI_PLAIN;
-    if (feature == LA_FEATURE_IDENTITY && (h->decay_wide || !h->normalised)) return LAI_NORMED;
-    if (LAI_HAS_FEATURES && feature == LA_FEATURE_ELU1 && h->normalised && !h->decay_wide)
-        return LAI_LIGHT_ELU;
-    return LAI_PLAIN;
+    if (feature == LA_FEATURE_IDENTITY) return LAI_NORMED;
+    return LAI_HAS_FEATURES && feature == LA_FEATURE_ELU1 && !h->decay_wide ? LAI_LIGHT_ELU
+                                                                            : LAI_PLAIN;
 }
 
 /* the last token of pair p */
-static int64_t lai_pair_last(const lai_head *h, const lai_pairs *c, int64_t p) {
+LAI_INLINE int64_t lai_pair_last(const lai_head *h, const lai_pairs *c, int64_t p) {
     return LAI_MIN(c->tokens * (p + 1), h->keys) - 1;
 }
 
@@ -2073,12 +2064,12 @@ typedef struct lai_pair_view {
     int both; /* 0: there is no token b, at an odd end */
 } lai_pair_view;
 
-static void lai_see_later(lai_pair_view *x, const lai_rows *rows, int64_t t) {
+LAI_INLINE void lai_see_later(lai_pair_view *x, const lai_rows *rows, int64_t t) {
     x->later[x->laters].at = rows->at + t * rows->step;
     x->later[x->laters++].step = rows->step;
 }
 
-static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
+LAI_INLINE void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
     const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot;
     const int64_t t = c->tokens * p, left = LAI_MAX(h->keys - c->tokens - t, 0);
     const int64_t soon = t + LAI_MIN(LAI_SOON, left), later = t + LAI_MIN(c->ahead, left);
@@ -2105,7 +2096,6 @@ static void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_
     x->out_soon = lai_output(h, 0, soon, h->first);
 }
 
-/* the recurrent form: a gate as lai_decay has it, */
 typedef struct lai_gate_rows {
     const float *value, *step; /* [rows], or where one gate is for all, [16] */
     int64_t all;               /* 1: each row has its own; else 0 */
@@ -2156,7 +2146,6 @@ static void lai_begin_state(const lai_head *h, float *S) {
     }
 }
 
-/* and of all tokens */
 typedef struct lai_tokens {
     float *u, *e, *y, *spare, *z, *gates, *predictor, *factor, *own, *S;
     float stay[32];
@@ -2177,7 +2166,6 @@ static void lai_take_snapshot(const lai_head *h, const lai_tokens *c, int64_t t,
     if (lai_has_maximum(h->layer)) to[n * h->dim_v + n] = maximum;
 }
 
-/* larger chunks and the parallel form */
 typedef struct lai_chunk {
     float *panels, *kappa, *transposed, *U; /* S0; keys [C][rows], [C/16][rows][16]; u by panels */
     float *first;      /* [streams][columns]: what a chunk's first token reads early */
@@ -2484,6 +2472,7 @@ typedef struct lai_scan {
 #define lai_r_sum4            LAI_NAME(r_sum4)
 #define lai_r_upper           LAI_NAME(r_upper)
 #define lai_r_half            LAI_NAME(r_half)
+#define lai_r_join            LAI_NAME(r_join)
 #define lai_r_load            LAI_NAME(r_load)
 #define lai_r_store           LAI_NAME(r_store)
 #define lai_r_load_n          LAI_NAME(r_load_n)
@@ -2527,6 +2516,7 @@ typedef struct lai_scan {
 #define lai_store             LAI_NAME(store)
 #define lai_store_n           LAI_NAME(store_n)
 #define lai_store_eights      LAI_NAME(store_eights)
+#define lai_load_eights       LAI_NAME(load_eights)
 #define lai_turn4             LAI_NAME(turn4)
 #define lai_sum4              LAI_NAME(sum4)
 #define lai_any_greater       LAI_NAME(any_greater)
@@ -2597,20 +2587,21 @@ typedef struct lai_scan {
 #define lai_written           LAI_NAME(written)
 #define lai_pair_decays       LAI_NAME(pair_decays)
 #define lai_finish_query      LAI_NAME(finish_query)
-#define lai_pair_sums         LAI_NAME(pair_sums)
+#define lai_pair_z            LAI_NAME(pair_z)
 #define lai_pair_16           LAI_NAME(pair_16)
 #define lai_pair_norms        LAI_NAME(pair_norms)
-#define lai_pair_light        LAI_NAME(pair_light)
 #define lai_pair_narrow       LAI_NAME(pair_narrow)
-#define lai_pair_plain        LAI_NAME(pair_plain)
-#define lai_pair_plain_z      LAI_NAME(pair_plain_z)
-#define lai_pair_normed       LAI_NAME(pair_normed)
-#define lai_pair_elu_z        LAI_NAME(pair_elu_z)
-#define lai_narrows           LAI_NAME(narrows)
 #define lai_sum_exactly       LAI_NAME(sum_exactly)
 #define lai_rows_leave        LAI_NAME(rows_leave)
 #define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
 #define lai_pair_wide         LAI_NAME(pair_wide)
+#define lai_pair_maker        LAI_NAME(pair_maker)
+#define lai_narrow_plain      LAI_NAME(narrow_plain)
+#define lai_narrow_normed     LAI_NAME(narrow_normed)
+#define lai_narrow_elu        LAI_NAME(narrow_elu)
+#define lai_wide_plain        LAI_NAME(wide_plain)
+#define lai_wide_normed       LAI_NAME(wide_normed)
+#define lai_pair_makers       LAI_NAME(pair_makers)
 #define lai_pair_dplr         LAI_NAME(pair_dplr)
 #define lai_first_predictor   LAI_NAME(first_predictor)
 #define lai_stage_pairs       LAI_NAME(stage_pairs)
@@ -2861,6 +2852,10 @@ LAI_INLINE __m256 lai_r_upper(lai_r x) {
     return _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(x), 1));
 }
 
+LAI_INLINE lai_r lai_r_join(__m256 low, __m256 high) {
+    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(low)),
+                                               _mm256_castps_pd(high), 1));
+}
 LAI_INLINE __m256 lai_r_half(lai_r x) { /* the sum of the halves of x */
     return _mm256_add_ps(_mm512_castps512_ps256(x), lai_r_upper(x));
 }
@@ -3203,6 +3198,18 @@ LAI_INLINE void lai_store_eights(float *p, lai_v x, lai_v y) {
     LAI_R_STORE(p + 20, x.d);
     LAI_R_STORE(p + 24, y.c);
     LAI_R_STORE(p + 28, y.d);
+#endif
+}
+LAI_INLINE void lai_load_eights(const float *p, lai_v *x, lai_v *y) {
+#if LAI_LANES == 16
+    *x = lai_make(lai_r_join(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 16)));
+    *y = lai_make(lai_r_join(_mm256_loadu_ps(p + 8), _mm256_loadu_ps(p + 24)));
+#elif LAI_LANES == 8
+    *x = lai_make(LAI_R_LOAD(p), LAI_R_LOAD(p + 16));
+    *y = lai_make(LAI_R_LOAD(p + 8), LAI_R_LOAD(p + 24));
+#else
+    *x = lai_make(LAI_R_LOAD(p), LAI_R_LOAD(p + 4), LAI_R_LOAD(p + 16), LAI_R_LOAD(p + 20));
+    *y = lai_make(LAI_R_LOAD(p + 8), LAI_R_LOAD(p + 12), LAI_R_LOAD(p + 24), LAI_R_LOAD(p + 28));
 #endif
 }
 /* four columns of four rows, times s, become rows that are 16 apart */
@@ -4132,39 +4139,45 @@ static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const
     }
 }
 
-/* sums over the rows: a pair's products with each other, of the queries with z before the pair */
-typedef struct lai_pair_sums {
-    lai_v aa, ba, bb, kk, za, zb;
-} lai_pair_sums;
+/* 16 (or `left`) rows i .. of a pair: its coefficients, and its four products with each other */
+LAI_LARGE void lai_pair_16(const lai_pair_rows *x, int light, int64_t i, int64_t left, float *K,
+                           float *Q, lai_v s[4]) {
+    const lai_v a = lai_light16(light, x->ka + i, x->norm[0], left);
+    const lai_v c = lai_light16(light, x->qa + i, x->norm[2], left);
+    lai_v b = lai_light16(light, x->kb + i, x->norm[1], left);
+    lai_v d = lai_light16(light, x->qb + i, x->norm[3], left);
+    if (light == LAI_LIGHT_ELU && !x->both) b = d = lai_zero();
+    lai_store_eights(K + 2 * i, a, b);
+    lai_store_eights(Q + 2 * i, c, d);
+    s[0] = lai_fma(c, a, s[0]);
+    s[1] = lai_fma(d, a, s[1]);
+    s[2] = lai_fma(d, b, s[2]);
+    s[3] = lai_fma(b, a, s[3]);
+}
 
-/* 16 (or `left`) rows i .. of a pair: its coefficients, the sums, z after it */
-LAI_LARGE void lai_pair_16(const lai_pair_rows *x, const lai_pair_z *held, int light, int64_t i,
-                           int64_t left, float *K, float *Q, lai_pair_sums *sum) {
-    const lai_v ka = lai_light16(light, x->ka + i, x->norm[0], left);
-    const lai_v qa = lai_light16(light, x->qa + i, x->norm[2], left);
-    lai_v kb = lai_zero(), qb = kb, z;
-    if (x->both) {
-        kb = lai_light16(light, x->kb + i, x->norm[1], left);
-        qb = lai_light16(light, x->qb + i, x->norm[3], left);
+/* z is held like S: its products with q_a and q_b before the pair, and, if asked, z after it */
+static void lai_pair_z(const lai_head *h, lai_pairs *c, const lai_pair_info *info, const float *K,
+                       const float *Q, int update, lai_pair_dots *dots) {
+    const lai_v wa = lai_set(info->write[0] * info->write_late), wb = lai_set(info->write[1]);
+    lai_v za = lai_zero(), zb = za, a, b;
+    float s[4];
+    int64_t i;
+    for (i = 0; i < h->features; i += 16) {
+        lai_v z = lai_load(c->z + i);
+        lai_load_eights(Q + 2 * i, &a, &b);
+        za = lai_fma(a, z, za);
+        zb = lai_fma(b, z, zb);
+        if (!update) continue;
+        if (info->rescale) z = lai_mul(lai_mul(z, lai_set(info->rho[0])), lai_set(info->rho[1]));
+        lai_load_eights(K + 2 * i, &a, &b);
+        lai_store(c->z + i, lai_fma(wb, b, lai_fma(wa, a, z)));
     }
-    lai_store_eights(K + 2 * i, ka, kb);
-    lai_store_eights(Q + 2 * i, qa, qb);
-    sum->aa = lai_fma(qa, ka, sum->aa);
-    sum->ba = lai_fma(qb, ka, sum->ba);
-    sum->bb = lai_fma(qb, kb, sum->bb);
-    sum->kk = lai_fma(kb, ka, sum->kk);
-    if (!held->z) return;
-    z = lai_load(held->z + i);
-    sum->za = lai_fma(qa, z, sum->za);
-    sum->zb = lai_fma(qb, z, sum->zb);
-    if (!held->update) return;
-    if (held->rescale) z = lai_mul(lai_mul(z, lai_set(held->rho[0])), lai_set(held->rho[1]));
-    z = lai_fma1(held->write[1], kb, lai_fma1(held->write[0], ka, z));
-    lai_store(held->z + i, z);
+    lai_sum4(s, za, zb, za, zb);
+    dots->za = s[0], dots->zb = s[1];
 }
 
 /* what its rows are to be multiplied with, where their features are made with the coefficients */
-static void lai_pair_norms(const lai_head *h, const lai_pairs *c, lai_pair_rows *x) {
+static void lai_pair_norms(const lai_head *h, lai_pair_rows *x) {
     const float *const rows[4] = {x->ka, x->kb, x->qa, x->qb};
     const la_layer *l = h->layer;
     const int64_t n = h->dim_k;
@@ -4172,7 +4185,7 @@ static void lai_pair_norms(const lai_head *h, const lai_pairs *c, lai_pair_rows 
     float s[4];
     int64_t i;
     for (i = 0; i < 4; ++i) x->norm[i] = 1.0f;
-    if (c->light == LAI_PLAIN || l->l2_mode == LA_L2_OFF) return;
+    if (l->l2_mode == LA_L2_OFF) return;
     for (i = 0; i < n; i += 16) {
         a = lai_add_square(a, lai_load_n(x->ka + i, n - i));
         b = lai_add_square(b, lai_load_n(x->kb + i, n - i));
@@ -4186,57 +4199,28 @@ static void lai_pair_norms(const lai_head *h, const lai_pairs *c, lai_pair_rows 
 }
 
 /* The coefficients of a pair under one decay for all rows. */
-LAI_INLINE void lai_pair_light(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                               int64_t at, lai_pair_rows *x, int light, int normalised) {
+LAI_INLINE void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                                int64_t at, lai_pair_rows *x, int light) {
     const int64_t slot = LAI_SLOT(p), n = h->features;
     lai_pair_info *info = c->info + LAI_STAGE(p);
     const lai_v zero = lai_zero();
-    float *K = c->K + slot * 2 * c->rows, *Q = c->Q + slot * c->queries * 2 * c->rows, s[8];
-    lai_pair_z held;
+    float *K = c->K + slot * 2 * c->rows, *Q = c->Q + slot * c->queries * 2 * c->rows, s[4];
     int64_t m, i;
-    held.z = normalised ? c->z : NULL;
-    held.rescale = info->rescale;
-    for (i = 0; i < 2; ++i) {
-        held.rho[i] = info->rho[i];
-        held.write[i] = info->write[i] * (i == 0 ? info->write_late : 1.0f);
-    }
-    for (m = 0; m == 0 || m < c->queries; ++m) {
-        lai_pair_sums sum = {zero, zero, zero, zero, zero, zero};
-        lai_pair_dots dots;
-        held.update = m + 1 >= c->queries;
-        for (i = 0; i + 16 <= n; i += 16) lai_pair_16(x, &held, light, i, 16, K, Q, &sum);
-        if (i < n) lai_pair_16(x, &held, light, i, n - i, K, Q, &sum);
-        lai_sum4(s, sum.aa, sum.ba, sum.bb, sum.kk);
-        if (normalised) lai_sum4(s + 4, sum.za, sum.zb, sum.za, sum.zb);
-        info->kk = s[3] * info->B;
+    for (m = 0; m == 0 || m < c->queries; ++m, Q += 2 * c->rows) {
+        lai_v sums[4] = {zero, zero, zero, zero};
+        lai_pair_dots dots = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+        for (i = 0; i + 16 <= n; i += 16) lai_pair_16(x, light, i, 16, K, Q, sums);
+        if (i < n) lai_pair_16(x, light, i, n - i, K, Q, sums);
+        lai_sum4(s, sums[0], sums[1], sums[2], sums[3]);
         dots.aa = s[0], dots.ba = s[1], dots.bb = s[2];
-        dots.za = normalised ? s[4] : 0.0f;
-        dots.zb = normalised ? s[5] : 0.0f;
+        info->kk = s[3] * info->B;
+        if (h->normalised) lai_pair_z(h, c, info, K, Q, m + 1 >= c->queries, &dots);
         if (c->queries > 0)
             lai_finish_query(h, info, y, at, m, info->B, &dots, c->query + slot * c->queries + m);
         x->qa += x->qa_next;
         x->qb += x->qb_next;
-        Q += 2 * c->rows;
     }
 }
-
-/* once for each kind of cheap features; the others come as they are to be */
-typedef void (*lai_pair_narrow)(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                                int64_t at, lai_pair_rows *x);
-#define LAI_NARROW(name, light, normalised)                                                        \
-    LAI_NOINLINE void name(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,        \
-                           int64_t at, lai_pair_rows *x) {                                         \
-        lai_pair_light(h, c, y, p, at, x, light, normalised);                                      \
-    }
-LAI_NARROW(lai_pair_plain, LAI_PLAIN, 0)
-LAI_NARROW(lai_pair_plain_z, LAI_PLAIN, 1)
-LAI_NARROW(lai_pair_normed, LAI_NORMED, 0)
-LAI_NARROW(lai_pair_elu_z, LAI_LIGHT_ELU, 1)
-#undef LAI_NARROW
-
-static const lai_pair_narrow lai_narrows[3][2] = {{lai_pair_plain, lai_pair_plain_z},
-                                                  {lai_pair_normed, NULL},
-                                                  {NULL, LAI_HAS_FEATURES ? lai_pair_elu_z : NULL}};
 
 /* s + x with the rounding error added to *rest */
 LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
@@ -4263,13 +4247,10 @@ static int lai_rows_leave(const lai_head *h, const lai_pairs *c, const float *a,
 }
 
 static int lai_pair_silent(const lai_head *h, const lai_pairs *c, int64_t p) {
-    const int64_t last = lai_pair_last(h, c, p);
-    const lai_rows *k = &c->staged.k;
+    const float *k = c->staged.k.at + c->tokens * (p - c->first) * c->staged.k.step;
     int64_t t;
-    for (t = c->tokens * p; t <= last; ++t)
-        if (!lai_is_silent(h, k->at + (t - c->tokens * c->first) * k->step,
-                           h->v.at + t * h->v.step))
-            return 0;
+    for (t = c->tokens * p; t <= lai_pair_last(h, c, p); ++t, k += c->staged.k.step)
+        if (!lai_is_silent(h, k, h->v.at + t * h->v.step)) return 0;
     return 1;
 }
 
@@ -4284,13 +4265,12 @@ static int lai_may_keep(const lai_head *h, const lai_pairs *c, int64_t p, const 
  * quotients of features and decays; the numbers around the pass are 1. Leaves in `room` [4][rows]
  * the decays up to a and b, B k_a, and z after the pair. The decay up to b is a product of two
  * roundings, but the next pair starts from the sum. */
-static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const lai_pair_rows *x,
-                               float *room) {
+LAI_INLINE void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p,
+                                   const lai_pair_rows *x, float *room, int light) {
     const int64_t slot = LAI_SLOT(p), n = h->features, t = 2 * p;
     const float *a = lai_gate_row(h, t, c->gates);
     const float *b = t + 1 < h->keys ? lai_gate_row(h, t + 1, c->gates + c->rows) : NULL;
     const lai_v never = lai_set(LAI_NEVER), zero = lai_zero(), one = lai_set(1.0f);
-    const lai_v norm_a = lai_set(x->norm[0]), norm_b = lai_set(x->norm[1]);
     float *K = c->K + slot * 2 * c->rows, *R = c->R + slot * 2 * c->rows,
           *rho = c->rho + slot * c->rows;
     const int keep = lai_may_keep(h, c, p, a, b);
@@ -4298,8 +4278,8 @@ static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const
     int64_t i;
     c->info[LAI_STAGE(p)].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
-        const lai_v ka = lai_mul(norm_a, lai_load_n(x->ka + i, n - i));
-        const lai_v kb = lai_mul(norm_b, lai_load_n(x->kb + i, n - i));
+        const lai_v ka = lai_light16(light, x->ka + i, x->norm[0], n - i);
+        const lai_v kb = lai_light16(light, x->kb + i, x->norm[1], n - i);
         const lai_v ga = lai_max(never, lai_load_n(a + i, n - i));
         const lai_v gb = b ? lai_max(never, lai_load_n(b + i, n - i)) : zero;
         lai_v rest = lai_load(c->rest + i);
@@ -4316,8 +4296,8 @@ static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const
         lai_store(room + c->rows + i, AB);
         lai_store(room + 2 * c->rows + i, ka_late);
         if (h->delta) {
-            const lai_v pa = lai_mul(norm_a, lai_load_n(x->pa + i, n - i));
-            const lai_v pb = lai_mul(norm_b, lai_load_n(x->pb + i, n - i));
+            const lai_v pa = lai_light16(light, x->pa + i, x->norm[0], n - i);
+            const lai_v pb = lai_light16(light, x->pb + i, x->norm[1], n - i);
             lai_store_eights(R + 2 * i, lai_mul(pa, A), lai_mul(pb, AB));
             kk = lai_fma(pb, ka_late, kk);
         }
@@ -4328,28 +4308,28 @@ static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const
     c->info[LAI_STAGE(p)].kk = lai_sum(kk);
 }
 
-LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                                int64_t at, const lai_pair_rows *x, float *room) {
+LAI_INLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                              int64_t at, lai_pair_rows *x, int light) {
     const int64_t slot = LAI_SLOT(p), n = h->features;
     lai_pair_info *info = c->info + LAI_STAGE(p);
+    float *room = c->zeros + c->rows;
     const float *A = room, *AB = room + c->rows, *ka_late = room + 2 * c->rows;
     const float *seen_a = h->before ? c->held : A, *seen_b = h->before ? A : AB;
     const float *own_a = h->before ? x->pa : x->ka, *own_b = h->before ? x->pb : x->kb;
     const float *past = h->before ? x->ka : ka_late; /* of a, as b's query sees it */
-    const lai_v norm_a = lai_set(x->norm[2]), norm_b = lai_set(x->norm[3]);
     float s[4];
     int64_t m, i;
     info->read[0] = info->read[1] = info->late[0] = info->late[1] = 1.0f;
     info->write[0] = info->write[1] = info->write_late = 1.0f;
-    lai_pair_wide_keys(h, c, p, x, room);
+    lai_pair_wide_keys(h, c, p, x, room, light);
     for (m = 0; m < c->queries; ++m) {
         const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
         float *Q = c->Q + (slot * c->queries + m) * 2 * c->rows;
         lai_v aa = lai_zero(), ba = aa, bb = aa, za = aa, zb = aa;
         lai_pair_dots dots;
         for (i = 0; i < n; i += 16) {
-            const lai_v va = lai_mul(norm_a, lai_load_n(qa + i, n - i));
-            const lai_v vb = lai_mul(norm_b, lai_load_n(qb + i, n - i));
+            const lai_v va = lai_light16(light, qa + i, x->norm[2], n - i);
+            const lai_v vb = lai_light16(light, qb + i, x->norm[3], n - i);
             const lai_v ra = lai_mul(va, lai_load(seen_a + i));
             const lai_v rb = lai_mul(vb, lai_load(seen_b + i));
             lai_store_eights(Q + 2 * i, ra, rb);
@@ -4362,8 +4342,9 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
             }
         }
         lai_sum4(s, aa, ba, bb, za);
-        dots.aa = x->norm[0] * s[0], dots.ba = (h->before ? x->norm[0] : 1.0f) * s[1];
-        dots.bb = x->norm[1] * s[2], dots.za = s[3];
+        dots.aa = s[0], dots.ba = s[1], dots.bb = s[2], dots.za = s[3];
+        if (light) dots.aa *= x->norm[0], dots.bb *= x->norm[1];
+        if (light && h->before) dots.ba *= x->norm[0];
         dots.zb = h->normalised ? lai_sum(zb) : 0.0f;
         lai_finish_query(h, info, y, at, m, 1.0f, &dots, c->query + slot * c->queries + m);
     }
@@ -4372,6 +4353,27 @@ LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mappe
     for (i = 0; h->before && i < n; i += 16)
         lai_store(c->held + i, info->rescale == LAI_KEEP ? lai_load(AB + i) : lai_set(1.0f));
 }
+
+/* once for each kind of cheap features; the others come as they are to be */
+typedef void (*lai_pair_maker)(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                               int64_t at, lai_pair_rows *x);
+#define LAI_MAKER(name, make, light)                                                               \
+    LAI_NOINLINE void name(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,        \
+                           int64_t at, lai_pair_rows *x) {                                         \
+        make(h, c, y, p, at, x, light);                                                            \
+    }
+LAI_MAKER(lai_narrow_plain, lai_pair_narrow, LAI_PLAIN)
+LAI_MAKER(lai_narrow_normed, lai_pair_narrow, LAI_NORMED)
+LAI_MAKER(lai_narrow_elu, lai_pair_narrow, LAI_LIGHT_ELU)
+LAI_MAKER(lai_wide_plain, lai_pair_wide, LAI_PLAIN)
+LAI_MAKER(lai_wide_normed, lai_pair_wide, LAI_NORMED)
+#undef LAI_MAKER
+
+/* [decay per channel][light] */
+static const lai_pair_maker lai_pair_makers[2][3] = {
+    {lai_narrow_plain, lai_narrow_normed, LAI_HAS_FEATURES ? lai_narrow_elu : NULL},
+    {LAI_HAS_CHANNELS ? lai_wide_plain : NULL, LAI_HAS_CHANNELS ? lai_wide_normed : NULL, NULL},
+};
 
 /* One token of DPLR: b and k over G, and times G what reads the state after it, two rows a visit:
  * the first query with the a of the next token, then the other queries. */
@@ -4450,11 +4452,8 @@ static void lai_pair_coefficients(const lai_head *h, lai_pairs *c, int64_t p) {
     x.pa = y->p.at + i * y->p.step;
     x.pb = both ? x.pa + y->p.step : c->zeros;
     x.both = both;
-    lai_pair_norms(h, c, &x);
-    if (LAI_HAS_CHANNELS && h->decay_wide)
-        lai_pair_wide(h, c, y, p, i, &x, c->zeros + c->rows);
-    else
-        lai_narrows[c->light][h->normalised](h, c, y, p, i, &x);
+    if (c->light) lai_pair_norms(h, &x);
+    lai_pair_makers[h->decay_wide][c->light](h, c, y, p, i, &x);
 }
 
 static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
@@ -6189,6 +6188,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_r_sum4
 #undef lai_r_upper
 #undef lai_r_half
+#undef lai_r_join
 #undef lai_r_load
 #undef lai_r_store
 #undef lai_r_load_n
@@ -6232,6 +6232,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_store
 #undef lai_store_n
 #undef lai_store_eights
+#undef lai_load_eights
 #undef lai_turn4
 #undef lai_sum4
 #undef lai_any_greater
@@ -6302,20 +6303,21 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_written
 #undef lai_pair_decays
 #undef lai_finish_query
-#undef lai_pair_sums
+#undef lai_pair_z
 #undef lai_pair_16
 #undef lai_pair_norms
-#undef lai_pair_light
 #undef lai_pair_narrow
-#undef lai_pair_plain
-#undef lai_pair_plain_z
-#undef lai_pair_normed
-#undef lai_pair_elu_z
-#undef lai_narrows
 #undef lai_sum_exactly
 #undef lai_rows_leave
 #undef lai_pair_wide_keys
 #undef lai_pair_wide
+#undef lai_pair_maker
+#undef lai_narrow_plain
+#undef lai_narrow_normed
+#undef lai_narrow_elu
+#undef lai_wide_plain
+#undef lai_wide_normed
+#undef lai_pair_makers
 #undef lai_pair_dplr
 #undef lai_first_predictor
 #undef lai_stage_pairs
