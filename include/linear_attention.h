@@ -1811,9 +1811,6 @@ typedef struct lai_head {
 
 static const float lai_no_gate = 0.0f, lai_no_beta = 1.0f; /* an absent tensor's only row */
 
-/* features that cost little: the row itself, times 1 / its length, and ELU + 1 of that */
-enum { LAI_PLAIN, LAI_NORMED, LAI_LIGHT_ELU };
-
 /* What the pair pass does to the state: nothing, its scale being held aside; multiply by one
  * number; by two, a decay that no single float holds; by a number for each row; or only read it. */
 enum { LAI_KEEP = 0, LAI_ONCE, LAI_TWICE, LAI_ROWS, LAI_LOOK };
@@ -1861,7 +1858,7 @@ static float lai_inverse(const lai_head *h, float denominator, double shift) {
     return (float)(1.0 / d);
 }
 
-/* ---- what the forms keep, the same for every instruction set: see ENGINE ---------------------- */
+/* ---- what the forms keep, the same for every instruction set: see ENGINE --------------------- */
 
 /* 1 / the length whose square is given, or 1 where off; a row of zeros stays zero. */
 LAI_INLINE float lai_inverse_length(double square, int mode, float eps) {
@@ -1892,6 +1889,16 @@ typedef struct lai_stream {
     double anchor[2], turns[8][2]; /* cosFormer: see lai_angle */
     int64_t anchored, turned;
 } lai_stream;
+
+static void lai_unmapped(const lai_head *h, int64_t t, int64_t count, lai_mapped *y) {
+    y->k = h->k;
+    y->q = h->q;
+    y->k.at += t * y->k.step;
+    y->q.at += t * y->q.step;
+    y->p = y->k;
+    y->q_next = h->q_next;
+    y->count = count;
+}
 
 /* row i of those to be mapped: `keys` keys, then the queries, head by head */
 static const float *lai_input(const lai_mapped *y, int64_t keys, int64_t i) {
@@ -1994,7 +2001,7 @@ typedef struct lai_pairs {
     int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
     int64_t tokens;                           /* of a pair: 2, of DPLR 1 */
     int64_t ahead;    /* tokens from a pair to the one whose k and q are prefetched with it */
-    int gated, light; /* light: which features are made with the coefficients, LAI_PLAIN: none */
+    int gated, light; /* light: features are made with a pair's coefficients, not staged */
     double log_scale; /* ln G of one decay for all rows */
 } lai_pairs;
 
@@ -2011,8 +2018,6 @@ LAI_INLINE double lai_gate(const lai_head *h, const lai_mapped *y, int64_t i, in
 typedef struct lai_pair_rows {
     const float *ka, *kb, *qa, *qb, *pa, *pb;
     int64_t qa_next, qb_next;
-    float norm[4]; /* what ka, kb, qa and qb are to be multiplied with, if not mapped yet */
-    int both;
 } lai_pair_rows;
 
 /* sums of a query head's products with the pair's keys and with z */
@@ -2020,14 +2025,11 @@ typedef struct lai_pair_dots {
     float aa, ba, bb, za, zb;
 } lai_pair_dots;
 
-/* Features made with the coefficients are not stored and read again: 0.93 times as long for Gated
- * DeltaNet with l2_mode. For several query heads those of keys would be made several times. */
-static int lai_find_light(const lai_head *h, const lai_pairs *c) {
+/* The rows of one pair are made at once, so several query heads are not light. */
+static int lai_is_light(const lai_head *h, const lai_pairs *c) {
     const int feature = h->layer->feature;
-    if (c->queries > 1 || h->dplr || !lai_maps(h->layer)) return LAI_PLAIN;
-    if (feature == LA_FEATURE_IDENTITY) return LAI_NORMED;
-    return LAI_HAS_FEATURES && feature == LA_FEATURE_ELU1 && !h->decay_wide ? LAI_LIGHT_ELU
-                                                                            : LAI_PLAIN;
+    if (c->queries > 1 || h->dplr || h->factor.at) return 0;
+    return lai_maps(h->layer) && (feature == LA_FEATURE_IDENTITY || feature == LA_FEATURE_ELU1);
 }
 
 /* the last token of pair p */
@@ -2472,7 +2474,6 @@ typedef struct lai_scan {
 #define lai_r_sum4            LAI_NAME(r_sum4)
 #define lai_r_upper           LAI_NAME(r_upper)
 #define lai_r_half            LAI_NAME(r_half)
-#define lai_r_join            LAI_NAME(r_join)
 #define lai_r_load            LAI_NAME(r_load)
 #define lai_r_store           LAI_NAME(r_store)
 #define lai_r_load_n          LAI_NAME(r_load_n)
@@ -2516,7 +2517,6 @@ typedef struct lai_scan {
 #define lai_store             LAI_NAME(store)
 #define lai_store_n           LAI_NAME(store_n)
 #define lai_store_eights      LAI_NAME(store_eights)
-#define lai_load_eights       LAI_NAME(load_eights)
 #define lai_turn4             LAI_NAME(turn4)
 #define lai_sum4              LAI_NAME(sum4)
 #define lai_any_greater       LAI_NAME(any_greater)
@@ -2555,8 +2555,8 @@ typedef struct lai_scan {
 #define lai_largest           LAI_NAME(largest)
 #define lai_add_square        LAI_NAME(add_square)
 #define lai_square            LAI_NAME(square)
-#define lai_elu               LAI_NAME(elu)
-#define lai_light16           LAI_NAME(light16)
+#define lai_identity16        LAI_NAME(identity16)
+#define lai_elu16             LAI_NAME(elu16)
 #define lai_cosine16          LAI_NAME(cosine16)
 #define lai_sincos            LAI_NAME(sincos)
 #define lai_angle             LAI_NAME(angle)
@@ -2588,20 +2588,14 @@ typedef struct lai_scan {
 #define lai_pair_decays       LAI_NAME(pair_decays)
 #define lai_finish_query      LAI_NAME(finish_query)
 #define lai_pair_z            LAI_NAME(pair_z)
-#define lai_pair_16           LAI_NAME(pair_16)
-#define lai_pair_norms        LAI_NAME(pair_norms)
 #define lai_pair_narrow       LAI_NAME(pair_narrow)
 #define lai_sum_exactly       LAI_NAME(sum_exactly)
 #define lai_rows_leave        LAI_NAME(rows_leave)
 #define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
+#define lai_pair_light        LAI_NAME(pair_light)
+#define lai_pair_products     LAI_NAME(pair_products)
+#define lai_pair_narrow       LAI_NAME(pair_narrow)
 #define lai_pair_wide         LAI_NAME(pair_wide)
-#define lai_pair_maker        LAI_NAME(pair_maker)
-#define lai_narrow_plain      LAI_NAME(narrow_plain)
-#define lai_narrow_normed     LAI_NAME(narrow_normed)
-#define lai_narrow_elu        LAI_NAME(narrow_elu)
-#define lai_wide_plain        LAI_NAME(wide_plain)
-#define lai_wide_normed       LAI_NAME(wide_normed)
-#define lai_pair_makers       LAI_NAME(pair_makers)
 #define lai_pair_dplr         LAI_NAME(pair_dplr)
 #define lai_first_predictor   LAI_NAME(first_predictor)
 #define lai_stage_pairs       LAI_NAME(stage_pairs)
@@ -2852,10 +2846,6 @@ LAI_INLINE __m256 lai_r_upper(lai_r x) {
     return _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(x), 1));
 }
 
-LAI_INLINE lai_r lai_r_join(__m256 low, __m256 high) {
-    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(low)),
-                                               _mm256_castps_pd(high), 1));
-}
 LAI_INLINE __m256 lai_r_half(lai_r x) { /* the sum of the halves of x */
     return _mm256_add_ps(_mm512_castps512_ps256(x), lai_r_upper(x));
 }
@@ -3198,18 +3188,6 @@ LAI_INLINE void lai_store_eights(float *p, lai_v x, lai_v y) {
     LAI_R_STORE(p + 20, x.d);
     LAI_R_STORE(p + 24, y.c);
     LAI_R_STORE(p + 28, y.d);
-#endif
-}
-LAI_INLINE void lai_load_eights(const float *p, lai_v *x, lai_v *y) {
-#if LAI_LANES == 16
-    *x = lai_make(lai_r_join(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 16)));
-    *y = lai_make(lai_r_join(_mm256_loadu_ps(p + 8), _mm256_loadu_ps(p + 24)));
-#elif LAI_LANES == 8
-    *x = lai_make(LAI_R_LOAD(p), LAI_R_LOAD(p + 16));
-    *y = lai_make(LAI_R_LOAD(p + 8), LAI_R_LOAD(p + 24));
-#else
-    *x = lai_make(LAI_R_LOAD(p), LAI_R_LOAD(p + 4), LAI_R_LOAD(p + 16), LAI_R_LOAD(p + 20));
-    *y = lai_make(LAI_R_LOAD(p + 8), LAI_R_LOAD(p + 12), LAI_R_LOAD(p + 24), LAI_R_LOAD(p + 28));
 #endif
 }
 /* four columns of four rows, times s, become rows that are 16 apart */
@@ -3564,7 +3542,7 @@ static float lai_largest(const float *y, int64_t n, int absolute) {
 }
 
 /* sum + x^2, where what is too large for a float's square counts as 1e15, */
-LAI_INLINE lai_v lai_add_square(lai_v sum, lai_v x) {
+LAI_LARGE lai_v lai_add_square(lai_v sum, lai_v x) {
     const lai_v most = lai_set(1e15f);
     x = lai_max(lai_sub(lai_zero(), most), lai_min(most, x)); /* NaN stays */
     return lai_fma(x, x, sum);
@@ -3578,8 +3556,7 @@ static double lai_square(const float *x, int64_t n) {
     double even = 0.0, odd = 0.0;
     float lanes[16];
     int64_t i;
-    for (i = 0; i + 16 <= n; i += 16) sum = lai_add_square(sum, lai_load(x + i));
-    if (i < n) sum = lai_add_square(sum, lai_load_n(x + i, n - i));
+    for (i = 0; i < n; i += 16) sum = lai_add_square(sum, lai_load_n(x + i, n - i));
     LAI_R_STORE(lanes, LAI_FOLD(LAI_R_ADD, sum));
     for (i = 0; i < LAI_LANES; i += 2) even += (double)lanes[i], odd += (double)lanes[i + 1];
     if (LAI_IS_SQUARE(even + odd)) return even + odd;
@@ -3587,21 +3564,15 @@ static double lai_square(const float *x, int64_t n) {
     return even;
 }
 
-/* x > 0: x + 1, else exp(x), as exp(min(x, 0)) + max(x, 0): exact at 0, and NaN stays */
-LAI_LARGE lai_v lai_elu(lai_v x) {
-    const lai_v low = lai_exp_low(lai_min(lai_zero(), x), NULL, 0);
-    return lai_add(low, lai_max(lai_zero(), x));
+static void lai_identity16(float *y, const float *x, float norm, int64_t left) {
+    lai_store_n(y, lai_mul(lai_set(norm), lai_load_n(x, left)), left);
 }
 
-/* 16 (or `left`) of the features that are cheap: the pair pass does not even store them. Lanes that
- * do not exist are 0. */
-LAI_LARGE lai_v lai_light16(int light, const float *x, float norm, int64_t left) {
-    static const float ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    lai_v v = lai_load_n(x, left);
-    if (light == LAI_PLAIN) return v;
-    v = lai_mul(lai_set(norm), v);
-    if (light == LAI_NORMED) return v;
-    return left >= 16 ? lai_elu(v) : lai_mul(lai_elu(v), lai_load_n(ones, left));
+/* x > 0: x + 1, else exp(x), as exp(min(x, 0)) + max(x, 0): exact at 0, and NaN stays */
+LAI_INLINE void lai_elu16(float *y, const float *x, float norm, int64_t left) {
+    const lai_v v = lai_mul(lai_set(norm), lai_load_n(x, left));
+    const lai_v low = lai_exp_low(lai_min(lai_zero(), v), NULL, 0);
+    lai_store_n(y, lai_add(low, lai_max(lai_zero(), v)), left);
 }
 
 /* relu(x) cos(theta), and n further on relu(x) sin(theta) */
@@ -3836,8 +3807,8 @@ static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float 
 #define LAI_EACH16(f)                                                                              \
     for (i = 0; i + 16 <= n; i += 16) f(16);                                                       \
     if (i < n) f(n - i)
-#define LAI_IDENTITY(left) lai_store_n(y + i, lai_light16(LAI_NORMED, x + i, norm, left), left)
-#define LAI_ELU(left)      lai_store_n(y + i, lai_light16(LAI_LIGHT_ELU, x + i, norm, left), left)
+#define LAI_IDENTITY(left) lai_identity16(y + i, x + i, norm, left)
+#define LAI_ELU(left)      lai_elu16(y + i, x + i, norm, left)
 #define LAI_COSINE(left)   lai_cosine16(y + i, x + i, norm, angle, n, left)
     if (!LAI_HAS_FEATURES || l->feature == LA_FEATURE_IDENTITY) {
         LAI_EACH16(LAI_IDENTITY);
@@ -3901,23 +3872,17 @@ static void lai_map_partners(const lai_head *h, int64_t t, int64_t count, float 
 }
 
 /* Features of `count` tokens from t on, of the keys, the queries or both. The identity is the input
- * itself, as is what is `light`: that is done later. Anything else goes to scratch: maxima first,
- * then a row for each of lai_input's. */
+ * itself; anything else goes to scratch: maxima first, then a row for each of lai_input's. */
 LAI_NOINLINE void lai_map(const lai_head *h, lai_stream *s, int64_t t, int64_t count, int keys,
-                          int queries, int light, lai_mapped *y) {
+                          int queries, lai_mapped *y) {
     const int64_t rows = LAI_ROUND16(h->features), own = keys ? count : 0;
     const int64_t total = own + (queries ? h->queries * count : 0);
     float *at = s->scratch + (h->queries + 1) * count;
     int64_t m;
-    y->k = h->k;
-    y->q = h->q;
-    y->k.at += t * y->k.step;
-    y->q.at += t * y->q.step;
-    y->q_next = h->q_next;
-    y->count = count;
+    lai_unmapped(h, t, count, y);
     y->k_max = s->scratch;
     y->q_max = s->scratch + count;
-    if (light != LAI_PLAIN || !lai_maps(h->layer)) {
+    if (!lai_maps(h->layer)) {
         if (keys) lai_map_partners(h, t, count, at, y);
         return;
     }
@@ -4139,16 +4104,46 @@ static void lai_finish_query(const lai_head *h, const lai_pair_info *info, const
     }
 }
 
-/* 16 (or `left`) rows i .. of a pair: its coefficients, and its four products with each other */
-LAI_LARGE void lai_pair_16(const lai_pair_rows *x, int light, int64_t i, int64_t left, float *K,
-                           float *Q, lai_v s[4]) {
-    const lai_v a = lai_light16(light, x->ka + i, x->norm[0], left);
-    const lai_v c = lai_light16(light, x->qa + i, x->norm[2], left);
-    lai_v b = lai_light16(light, x->kb + i, x->norm[1], left);
-    lai_v d = lai_light16(light, x->qb + i, x->norm[3], left);
-    if (light == LAI_LIGHT_ELU && !x->both) b = d = lai_zero();
-    lai_store_eights(K + 2 * i, a, b);
-    lai_store_eights(Q + 2 * i, c, d);
+/* Features that cost little are made for one pair at a time, in rows that stay in L1: with l2_mode
+ * Gated DeltaNet takes 0.95 times as long as where they are staged (AVX2, d = 64). */
+static void lai_pair_light(const lai_head *h, const lai_pairs *c, lai_pair_rows *x) {
+    const float **const rows[4] = {&x->ka, &x->kb, &x->qa, &x->qb};
+    const la_layer *l = h->layer;
+    const int64_t n = h->dim_k;
+    lai_v a = lai_zero(), b = a, d = a, e = a;
+    float s[4];
+    int64_t i, j;
+    for (i = 0; l->l2_mode != LA_L2_OFF && i < n; i += 16) {
+        a = lai_add_square(a, lai_load_n(x->ka + i, n - i));
+        b = lai_add_square(b, lai_load_n(x->kb + i, n - i));
+        d = lai_add_square(d, lai_load_n(x->qa + i, n - i));
+        e = lai_add_square(e, lai_load_n(x->qb + i, n - i));
+    }
+    lai_sum4(s, a, b, d, e);
+    for (j = 0; j < 4; ++j) {
+        const float *from = *rows[j];
+        float *to = c->stream.scratch + j * c->rows;
+        const int sure = LAI_IS_SQUARE(s[j]) || l->l2_mode == LA_L2_OFF;
+        const float norm =
+            lai_inverse_length(sure ? (double)s[j] : lai_square(from, n), l->l2_mode, l->l2_eps);
+        if (from == c->zeros) continue; /* ELU + 1 of what is not there would be 1 */
+        for (i = 0; LAI_HAS_FEATURES && l->feature == LA_FEATURE_ELU1 && i < n; i += 16)
+            lai_elu16(to + i, from + i, norm, n - i);
+        for (i = 0; l->feature == LA_FEATURE_IDENTITY && i < n; i += 16)
+            lai_identity16(to + i, from + i, norm, n - i);
+        *rows[j] = to;
+    }
+    x->pa = x->ka;
+    x->pb = x->kb;
+}
+
+/* a pair's four products with each other, of `left` or 16 rows, and its coefficients */
+LAI_INLINE void lai_pair_products(const float *ka, const float *kb, const float *qa,
+                                  const float *qb, int64_t left, float *K, float *Q, lai_v s[4]) {
+    const lai_v a = lai_load_n(ka, left), b = lai_load_n(kb, left);
+    const lai_v c = lai_load_n(qa, left), d = lai_load_n(qb, left);
+    lai_store_eights(K, a, b);
+    lai_store_eights(Q, c, d);
     s[0] = lai_fma(c, a, s[0]);
     s[1] = lai_fma(d, a, s[1]);
     s[2] = lai_fma(d, b, s[2]);
@@ -4156,69 +4151,51 @@ LAI_LARGE void lai_pair_16(const lai_pair_rows *x, int light, int64_t i, int64_t
 }
 
 /* z is held like S: its products with q_a and q_b before the pair, and, if asked, z after it */
-static void lai_pair_z(const lai_head *h, lai_pairs *c, const lai_pair_info *info, const float *K,
-                       const float *Q, int update, lai_pair_dots *dots) {
+static void lai_pair_z(const lai_head *h, lai_pairs *c, const lai_pair_info *info,
+                       const lai_pair_rows *x, int64_t m, int update, lai_pair_dots *dots) {
+    const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
     const lai_v wa = lai_set(info->write[0] * info->write_late), wb = lai_set(info->write[1]);
-    lai_v za = lai_zero(), zb = za, a, b;
+    lai_v za = lai_zero(), zb = za;
+    int64_t i, n = h->features;
     float s[4];
-    int64_t i;
-    for (i = 0; i < h->features; i += 16) {
+    for (i = 0; i < n; i += 16) {
         lai_v z = lai_load(c->z + i);
-        lai_load_eights(Q + 2 * i, &a, &b);
-        za = lai_fma(a, z, za);
-        zb = lai_fma(b, z, zb);
+        za = lai_fma(lai_load_n(qa + i, n - i), z, za);
+        zb = lai_fma(lai_load_n(qb + i, n - i), z, zb);
         if (!update) continue;
         if (info->rescale) z = lai_mul(lai_mul(z, lai_set(info->rho[0])), lai_set(info->rho[1]));
-        lai_load_eights(K + 2 * i, &a, &b);
-        lai_store(c->z + i, lai_fma(wb, b, lai_fma(wa, a, z)));
+        z = lai_fma(wa, lai_load_n(x->ka + i, n - i), z);
+        lai_store(c->z + i, lai_fma(wb, lai_load_n(x->kb + i, n - i), z));
     }
     lai_sum4(s, za, zb, za, zb);
     dots->za = s[0], dots->zb = s[1];
 }
 
-/* what its rows are to be multiplied with, where their features are made with the coefficients */
-static void lai_pair_norms(const lai_head *h, lai_pair_rows *x) {
-    const float *const rows[4] = {x->ka, x->kb, x->qa, x->qb};
-    const la_layer *l = h->layer;
-    const int64_t n = h->dim_k;
-    lai_v a = lai_zero(), b = a, d = a, e = a;
-    float s[4];
-    int64_t i;
-    for (i = 0; i < 4; ++i) x->norm[i] = 1.0f;
-    if (l->l2_mode == LA_L2_OFF) return;
-    for (i = 0; i < n; i += 16) {
-        a = lai_add_square(a, lai_load_n(x->ka + i, n - i));
-        b = lai_add_square(b, lai_load_n(x->kb + i, n - i));
-        d = lai_add_square(d, lai_load_n(x->qa + i, n - i));
-        e = lai_add_square(e, lai_load_n(x->qb + i, n - i));
-    }
-    lai_sum4(s, a, b, d, e);
-    for (i = 0; i < 4; ++i)
-        x->norm[i] = lai_inverse_length(LAI_IS_SQUARE(s[i]) ? (double)s[i] : lai_square(rows[i], n),
-                                        l->l2_mode, l->l2_eps);
-}
-
-/* The coefficients of a pair under one decay for all rows. */
-LAI_INLINE void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                                int64_t at, lai_pair_rows *x, int light) {
+/* Coefficients of a pair under one decay for all rows: plain features. */
+LAI_NOINLINE void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                                  int64_t at, const lai_pair_rows *x) {
     const int64_t slot = LAI_SLOT(p), n = h->features;
     lai_pair_info *info = c->info + LAI_STAGE(p);
+    const float B = info->B;
     const lai_v zero = lai_zero();
-    float *K = c->K + slot * 2 * c->rows, *Q = c->Q + slot * c->queries * 2 * c->rows, s[4];
+    float *K = c->K + slot * 2 * c->rows, s[4];
     int64_t m, i;
-    for (m = 0; m == 0 || m < c->queries; ++m, Q += 2 * c->rows) {
+    for (m = 0; m == 0 || m < c->queries; ++m) {
+        const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
+        float *Q = c->Q + (slot * c->queries + m) * 2 * c->rows;
+        const float *ka = x->ka, *kb = x->kb;
         lai_v sums[4] = {zero, zero, zero, zero};
         lai_pair_dots dots = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-        for (i = 0; i + 16 <= n; i += 16) lai_pair_16(x, light, i, 16, K, Q, sums);
-        if (i < n) lai_pair_16(x, light, i, n - i, K, Q, sums);
+        for (i = 0; i + 16 <= n; i += 16)
+            lai_pair_products(ka + i, kb + i, qa + i, qb + i, 16, K + 2 * i, Q + 2 * i, sums);
+        if (i < n)
+            lai_pair_products(ka + i, kb + i, qa + i, qb + i, n - i, K + 2 * i, Q + 2 * i, sums);
         lai_sum4(s, sums[0], sums[1], sums[2], sums[3]);
         dots.aa = s[0], dots.ba = s[1], dots.bb = s[2];
-        info->kk = s[3] * info->B;
-        if (h->normalised) lai_pair_z(h, c, info, K, Q, m + 1 >= c->queries, &dots);
+        info->kk = s[3] * B;
+        if (h->normalised) lai_pair_z(h, c, info, x, m, m + 1 >= c->queries, &dots);
         if (c->queries > 0)
-            lai_finish_query(h, info, y, at, m, info->B, &dots, c->query + slot * c->queries + m);
-        x->qa += x->qa_next;
-        x->qb += x->qb_next;
+            lai_finish_query(h, info, y, at, m, B, &dots, c->query + slot * c->queries + m);
     }
 }
 
@@ -4265,8 +4242,8 @@ static int lai_may_keep(const lai_head *h, const lai_pairs *c, int64_t p, const 
  * quotients of features and decays; the numbers around the pass are 1. Leaves in `room` [4][rows]
  * the decays up to a and b, B k_a, and z after the pair. The decay up to b is a product of two
  * roundings, but the next pair starts from the sum. */
-LAI_INLINE void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p,
-                                   const lai_pair_rows *x, float *room, int light) {
+static void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p, const lai_pair_rows *x,
+                               float *room) {
     const int64_t slot = LAI_SLOT(p), n = h->features, t = 2 * p;
     const float *a = lai_gate_row(h, t, c->gates);
     const float *b = t + 1 < h->keys ? lai_gate_row(h, t + 1, c->gates + c->rows) : NULL;
@@ -4278,8 +4255,7 @@ LAI_INLINE void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p,
     int64_t i;
     c->info[LAI_STAGE(p)].rescale = keep ? LAI_KEEP : LAI_ROWS;
     for (i = 0; i < n; i += 16) {
-        const lai_v ka = lai_light16(light, x->ka + i, x->norm[0], n - i);
-        const lai_v kb = lai_light16(light, x->kb + i, x->norm[1], n - i);
+        const lai_v ka = lai_load_n(x->ka + i, n - i), kb = lai_load_n(x->kb + i, n - i);
         const lai_v ga = lai_max(never, lai_load_n(a + i, n - i));
         const lai_v gb = b ? lai_max(never, lai_load_n(b + i, n - i)) : zero;
         lai_v rest = lai_load(c->rest + i);
@@ -4296,8 +4272,7 @@ LAI_INLINE void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p,
         lai_store(room + c->rows + i, AB);
         lai_store(room + 2 * c->rows + i, ka_late);
         if (h->delta) {
-            const lai_v pa = lai_light16(light, x->pa + i, x->norm[0], n - i);
-            const lai_v pb = lai_light16(light, x->pb + i, x->norm[1], n - i);
+            const lai_v pa = lai_load_n(x->pa + i, n - i), pb = lai_load_n(x->pb + i, n - i);
             lai_store_eights(R + 2 * i, lai_mul(pa, A), lai_mul(pb, AB));
             kk = lai_fma(pb, ka_late, kk);
         }
@@ -4308,11 +4283,10 @@ LAI_INLINE void lai_pair_wide_keys(const lai_head *h, lai_pairs *c, int64_t p,
     c->info[LAI_STAGE(p)].kk = lai_sum(kk);
 }
 
-LAI_INLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                              int64_t at, lai_pair_rows *x, int light) {
+LAI_NOINLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
+                                int64_t at, const lai_pair_rows *x, float *room) {
     const int64_t slot = LAI_SLOT(p), n = h->features;
     lai_pair_info *info = c->info + LAI_STAGE(p);
-    float *room = c->zeros + c->rows;
     const float *A = room, *AB = room + c->rows, *ka_late = room + 2 * c->rows;
     const float *seen_a = h->before ? c->held : A, *seen_b = h->before ? A : AB;
     const float *own_a = h->before ? x->pa : x->ka, *own_b = h->before ? x->pb : x->kb;
@@ -4321,15 +4295,14 @@ LAI_INLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped 
     int64_t m, i;
     info->read[0] = info->read[1] = info->late[0] = info->late[1] = 1.0f;
     info->write[0] = info->write[1] = info->write_late = 1.0f;
-    lai_pair_wide_keys(h, c, p, x, room, light);
+    lai_pair_wide_keys(h, c, p, x, room);
     for (m = 0; m < c->queries; ++m) {
         const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
         float *Q = c->Q + (slot * c->queries + m) * 2 * c->rows;
         lai_v aa = lai_zero(), ba = aa, bb = aa, za = aa, zb = aa;
         lai_pair_dots dots;
         for (i = 0; i < n; i += 16) {
-            const lai_v va = lai_light16(light, qa + i, x->norm[2], n - i);
-            const lai_v vb = lai_light16(light, qb + i, x->norm[3], n - i);
+            const lai_v va = lai_load_n(qa + i, n - i), vb = lai_load_n(qb + i, n - i);
             const lai_v ra = lai_mul(va, lai_load(seen_a + i));
             const lai_v rb = lai_mul(vb, lai_load(seen_b + i));
             lai_store_eights(Q + 2 * i, ra, rb);
@@ -4343,8 +4316,6 @@ LAI_INLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped 
         }
         lai_sum4(s, aa, ba, bb, za);
         dots.aa = s[0], dots.ba = s[1], dots.bb = s[2], dots.za = s[3];
-        if (light) dots.aa *= x->norm[0], dots.bb *= x->norm[1];
-        if (light && h->before) dots.ba *= x->norm[0];
         dots.zb = h->normalised ? lai_sum(zb) : 0.0f;
         lai_finish_query(h, info, y, at, m, 1.0f, &dots, c->query + slot * c->queries + m);
     }
@@ -4353,27 +4324,6 @@ LAI_INLINE void lai_pair_wide(const lai_head *h, lai_pairs *c, const lai_mapped 
     for (i = 0; h->before && i < n; i += 16)
         lai_store(c->held + i, info->rescale == LAI_KEEP ? lai_load(AB + i) : lai_set(1.0f));
 }
-
-/* once for each kind of cheap features; the others come as they are to be */
-typedef void (*lai_pair_maker)(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,
-                               int64_t at, lai_pair_rows *x);
-#define LAI_MAKER(name, make, light)                                                               \
-    LAI_NOINLINE void name(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t p,        \
-                           int64_t at, lai_pair_rows *x) {                                         \
-        make(h, c, y, p, at, x, light);                                                            \
-    }
-LAI_MAKER(lai_narrow_plain, lai_pair_narrow, LAI_PLAIN)
-LAI_MAKER(lai_narrow_normed, lai_pair_narrow, LAI_NORMED)
-LAI_MAKER(lai_narrow_elu, lai_pair_narrow, LAI_LIGHT_ELU)
-LAI_MAKER(lai_wide_plain, lai_pair_wide, LAI_PLAIN)
-LAI_MAKER(lai_wide_normed, lai_pair_wide, LAI_NORMED)
-#undef LAI_MAKER
-
-/* [decay per channel][light] */
-static const lai_pair_maker lai_pair_makers[2][3] = {
-    {lai_narrow_plain, lai_narrow_normed, LAI_HAS_FEATURES ? lai_narrow_elu : NULL},
-    {LAI_HAS_CHANNELS ? lai_wide_plain : NULL, LAI_HAS_CHANNELS ? lai_wide_normed : NULL, NULL},
-};
 
 /* One token of DPLR: b and k over G, and times G what reads the state after it, two rows a visit:
  * the first query with the a of the next token, then the other queries. */
@@ -4429,7 +4379,10 @@ static void lai_stage_pairs(const lai_head *h, lai_pairs *c, int64_t first, int6
     c->first = first;
     c->end = end;
     if (first == end) return;
-    lai_map(h, &c->stream, t, count, 1, c->queries > 0, c->light, &c->staged);
+    if (LAI_HAS_CHUNKS && c->light)
+        lai_unmapped(h, t, count, &c->staged);
+    else
+        lai_map(h, &c->stream, t, count, 1, c->queries > 0, &c->staged);
     if (!h->decay_wide && c->gated) lai_pair_decays(h, c, &c->staged, before, first, end);
 }
 
@@ -4451,9 +4404,11 @@ static void lai_pair_coefficients(const lai_head *h, lai_pairs *c, int64_t p) {
     x.qb_next = both ? y->q_next : 0;
     x.pa = y->p.at + i * y->p.step;
     x.pb = both ? x.pa + y->p.step : c->zeros;
-    x.both = both;
-    if (c->light) lai_pair_norms(h, &x);
-    lai_pair_makers[h->decay_wide][c->light](h, c, y, p, i, &x);
+    if (LAI_HAS_CHUNKS && c->light) lai_pair_light(h, c, &x);
+    if (LAI_HAS_CHANNELS && h->decay_wide)
+        lai_pair_wide(h, c, y, p, i, &x, c->zeros + c->rows);
+    else
+        lai_pair_narrow(h, c, y, p, i, &x);
 }
 
 static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
@@ -4602,10 +4557,10 @@ LAI_PAIR(lai_dplr_keep, LAI_KEEP, LA_WRITE_DPLR)
 LAI_PAIR(lai_dplr_rows, LAI_ROWS, LA_WRITE_DPLR)
 #undef LAI_PAIR
 
-/* [write][rescale] */
+/* [write][rescale]; where there are fewer kernels, the second factor is 1 */
 static const lai_pair_pass lai_pair_passes[3][4] = {
-    {lai_add_keep, lai_add_once, lai_add_twice, lai_add_rows},
-    {lai_delta_keep, lai_delta_once, lai_delta_twice, lai_delta_rows},
+    {lai_add_keep, LAI_APART ? lai_add_twice : lai_add_once, lai_add_twice, lai_add_rows},
+    {lai_delta_keep, LAI_APART ? lai_delta_twice : lai_delta_once, lai_delta_twice, lai_delta_rows},
     {LAI_HAS_CHANNELS ? lai_dplr_keep : NULL, NULL, NULL, LAI_HAS_CHANNELS ? lai_dplr_rows : NULL},
 };
 
@@ -4697,8 +4652,8 @@ static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
     c->count = (h->keys + c->tokens - 1) / c->tokens;
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
     c->log_scale = 0.0;
-    c->light = lai_find_light(h, c);
-    c->ahead = (lai_maps(h->layer) && !c->light) || h->factor.at ? 2 * LAI_RING : LAI_RING + 2;
+    c->light = lai_is_light(h, c);
+    c->ahead = !c->light && (lai_maps(h->layer) || h->factor.at) ? 2 * LAI_RING : LAI_RING + 2;
     c->ahead *= c->tokens;
     if (!c->gated) lai_no_decays(c);
     lai_begin_stream(h, &c->stream, scratch,
@@ -4759,7 +4714,7 @@ LAI_NOINLINE void lai_run_bidirectional(const lai_head *h) {
     for (t = 0; t < h->tokens; t += count) {
         lai_mapped y;
         count = LAI_MIN(2 * LAI_RING, h->tokens - t);
-        lai_map(h, &c.stream, t, count, 0, 1, LAI_PLAIN, &y);
+        lai_map(h, &c.stream, t, count, 0, 1, &y);
         for (i = 0; i < count; ++i) y.k_max[i] = c.stream.maximum;
         for (i = 0; i < count; i += 2)
             for (m = 0; m < h->queries; ++m) lai_read_pair(h, &c, &y, t + i, i, m);
@@ -5263,7 +5218,7 @@ LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
     for (t = 0; t < h->keys; t += count) {
         const float before = c.stream.maximum;
         count = LAI_MIN(LAI_TOKENS, h->keys - t);
-        lai_map(h, &c.stream, t, count, 1, 1, LAI_PLAIN, &y);
+        lai_map(h, &c.stream, t, count, 1, 1, &y);
         for (i = 0; i < count; ++i) {
             lai_token_prefetch(h, t + i);
             lai_run_token(h, &c, &y, t + i, i, before);
@@ -5697,7 +5652,7 @@ LAI_NOINLINE void lai_run_chunks(const lai_head *h) {
         const float before = c.stream.maximum;
         if (c.count == c.size) lai_close_chunk(h, &c);
         count = LAI_MIN(LAI_MIN(LAI_TILE, c.size - c.count), h->keys - t);
-        lai_map(h, &c.stream, t, count, 1, 1, LAI_PLAIN, &y);
+        lai_map(h, &c.stream, t, count, 1, 1, &y);
         lai_begin_tile(h, &c, &x, t, count, before);
         if (x.rows > 0) {
             lai_append_keys(h, &c, &x);
@@ -6188,7 +6143,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_r_sum4
 #undef lai_r_upper
 #undef lai_r_half
-#undef lai_r_join
 #undef lai_r_load
 #undef lai_r_store
 #undef lai_r_load_n
@@ -6232,7 +6186,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_store
 #undef lai_store_n
 #undef lai_store_eights
-#undef lai_load_eights
 #undef lai_turn4
 #undef lai_sum4
 #undef lai_any_greater
@@ -6271,8 +6224,8 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_largest
 #undef lai_add_square
 #undef lai_square
-#undef lai_elu
-#undef lai_light16
+#undef lai_identity16
+#undef lai_elu16
 #undef lai_cosine16
 #undef lai_sincos
 #undef lai_angle
@@ -6304,20 +6257,14 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_pair_decays
 #undef lai_finish_query
 #undef lai_pair_z
-#undef lai_pair_16
-#undef lai_pair_norms
 #undef lai_pair_narrow
 #undef lai_sum_exactly
 #undef lai_rows_leave
 #undef lai_pair_wide_keys
+#undef lai_pair_light
+#undef lai_pair_products
+#undef lai_pair_narrow
 #undef lai_pair_wide
-#undef lai_pair_maker
-#undef lai_narrow_plain
-#undef lai_narrow_normed
-#undef lai_narrow_elu
-#undef lai_wide_plain
-#undef lai_wide_normed
-#undef lai_pair_makers
 #undef lai_pair_dplr
 #undef lai_first_predictor
 #undef lai_stage_pairs
