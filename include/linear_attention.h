@@ -320,7 +320,8 @@
  *     channel keeps over two tokens counts as 0 below e^-71, which only a state of 1e10 and more
  *     would notice; no other form does that.
  *   - Numbers of a state below 1.2e-38 may count as 0, so that none lingers where arithmetic is
- *     slow. They do under gates > -0.7, at tokens whose key or value is all below 1e-18.
+ *     slow. They do under gates > -0.7, at tokens whose key or value is all below 1e-18, and where
+ *     another form than LA_RECURRENT is given them.
  *   - Delta rules with one key over and over and beta |k|^2 next to 2 reflect the state at it, and
  *     with it the rounding of k . k: c is at least 5e-7 T there.
  *   - A NaN or infinity reaches its own head, from its token on (bidirectional: all outputs of its
@@ -451,7 +452,7 @@
  *                          Synthesizer, RWKV-4 and HGRN
  *
  * What a build leaves out is answered by LA_E_UNSUPPORTED. The code of gcc 12 -O2 for x86-64 takes
- * 426 KB, LA_EXTRAS 70 KB more; 183 KB with LA_NO_SIMD, and 63 KB with all four.
+ * 427 KB, LA_EXTRAS 63 KB more; 180 KB with LA_NO_SIMD, and 63 KB with all four.
  *
  * C++ compiles it as it is (C++11 and later), declarations being extern "C".
  */
