@@ -1,10 +1,11 @@
 /* The limits of one instruction set: a kernel for passes.h. */
 
 /* Limits are the machine's, also in builds that check every access. */
-#define UNCHECKED TARGET __attribute__((no_sanitize_address, no_sanitize_thread))
-#define WIDTH     (4 * LANES)
-#define floats    NAME(floats)
-#define ints      NAME(ints)
+#define UNCHECKED                                                                                  \
+    TARGET __attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize("undefined")))
+#define WIDTH  (4 * LANES)
+#define floats NAME(floats)
+#define ints   NAME(ints)
 
 typedef float floats __attribute__((vector_size(WIDTH), may_alias));
 typedef int32_t ints __attribute__((vector_size(WIDTH), may_alias));
