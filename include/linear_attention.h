@@ -2183,8 +2183,7 @@ typedef struct lai_chunk {
     int64_t count, streams;     /* tokens so far; what reads S0: what predicts, the queries */
     int64_t writes, predicts;   /* of a token: 1, or 2 of DPLR; streams that predict: 0 or 1 */
     int gated, empty;           /* empty: S0 is 0 */
-    int64_t last;               /* token of the chunk, */
-    int silent;                 /* and whether it wrote next to nothing */
+    int64_t silent;             /* the last token if it wrote next to nothing, else -1 */
 } lai_chunk;
 
 /* up to six tokens: their features, gates as lai_store_gate has them, and decays of S0 */
@@ -5342,9 +5341,9 @@ LAI_NOINLINE void lai_close_chunk(const lai_head *h, lai_chunk *c) {
         for (i = 0; i < c->rows; i += 16)
             lai_store(c->z + i, lai_fma1(narrow ? c->decay[s] : 1.0f,
                                          lai_load(c->kappa + s * c->rows + i), lai_load(c->z + i)));
-    for (column = 0; c->silent && column < h->columns; column += 16)
-        lai_flush_rows(h, c->last, c->last, lai_panel(h, c->panels, h->first + column), 16);
-    if (c->silent && h->normalised) lai_flush_rows(h, c->last, c->last, c->z, 1);
+    for (column = 0; c->silent >= 0 && column < h->columns; column += 16)
+        lai_flush_rows(h, c->silent, c->silent, lai_panel(h, c->panels, h->first + column), 16);
+    if (c->silent >= 0 && h->normalised) lai_flush_rows(h, c->silent, c->silent, c->z, 1);
     c->count = 0;
     c->empty = 0;
 }
@@ -5666,9 +5665,10 @@ LAI_NOINLINE void lai_run_chunks(const lai_head *h) {
                 lai_tile_panel(h, &c, &x, column);
             lai_finish(h, t, x.rows, 0, h->columns);
             c.count += x.rows;
-            c.last = t + x.rows - 1;
-            c.silent = lai_is_silent(h, c.kappa + (c.count * c.writes - 1) * c.rows,
-                                     h->v.at + c.last * h->v.step);
+            c.silent = t + x.rows - 1;
+            if (!lai_is_silent(h, c.kappa + (c.count * c.writes - 1) * c.rows,
+                               h->v.at + c.silent * h->v.step))
+                c.silent = -1;
         }
         if (x.rows == count) continue;
         if (lai_has_maximum(h->layer)) /* the rest will be mapped again */
