@@ -3925,7 +3925,7 @@ static void lai_load_z(const lai_head *h, float *z) {
     if (from && h->normalised) lai_flush_all(z, LAI_ROUND16(h->features));
 }
 
-/* Without denormal numbers: a pass over those takes an Intel core up to 80 times as long. */
+/* Without denormal numbers: a pass over those takes an Intel core up to 130 times as long. */
 static void lai_load_panels(const lai_head *h, float *panels) {
     const int64_t end = h->first + h->columns, n = h->features;
     int64_t c, i, j;
