@@ -971,12 +971,14 @@ LA_DEF la_status la_scan_forward(const la_scan *scan);
 #if defined(__GNUC__) || defined(__clang__)
 #define LAI_INLINE            static inline __attribute__((always_inline))
 #define LAI_NOINLINE          static __attribute__((noinline))
+#define LAI_LIKELY(x)         __builtin_expect(!!(x), 1)
 #define LAI_PREFETCH(p)       __builtin_prefetch(p)
 #define LAI_PREFETCH_L2(p)    __builtin_prefetch(p, 0, 2)
 #define LAI_PREFETCH_WRITE(p) __builtin_prefetch(p, 1)
 #else
 #define LAI_INLINE            static inline
 #define LAI_NOINLINE          static
+#define LAI_LIKELY(x)         (x)
 #define LAI_PREFETCH(p)       ((void)(p))
 #define LAI_PREFETCH_L2(p)    ((void)(p))
 #define LAI_PREFETCH_WRITE(p) ((void)(p))
@@ -3143,7 +3145,7 @@ LAI_INLINE lai_v lai_load(const float *p) {
 #undef LAI_AT
 }
 LAI_INLINE lai_v lai_load_n(const float *p, int64_t n) {
-    if (n >= 16) return lai_load(p);
+    if (LAI_LIKELY(n >= 16)) return lai_load(p);
 #define LAI_AT(p, i) LAI_R_LOAD_N((p) + (i), n - (i))
     return LAI_MAP_MEMORY(LAI_AT, p);
 #undef LAI_AT
@@ -3161,7 +3163,7 @@ LAI_INLINE void lai_store(float *p, lai_v x) {
 }
 LAI_INLINE void lai_store_n(float *p, lai_v x, int64_t n) {
 #define LAI_AT(p, i, x) LAI_R_STORE_N((p) + (i), x, n - (i))
-    if (n >= 16)
+    if (LAI_LIKELY(n >= 16))
         lai_store(p, x);
     else
         LAI_STORE_MEMORY(LAI_AT, p, x);
