@@ -2002,6 +2002,7 @@ typedef struct lai_pairs {
     lai_mapped staged; /* features of the pairs `first` .. `end` - 1 */
     int64_t first, end;
     int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
+    int64_t width;                            /* columns of the panels that stay in L1 */
     int64_t tokens;                           /* of a pair: 2, of DPLR 1 */
     int64_t ahead;    /* tokens from a pair to the one whose k and q are prefetched with it */
     int gated, light; /* light: features are made with a pair's coefficients, not staged */
@@ -4380,7 +4381,6 @@ static void lai_stage_pairs(const lai_head *h, lai_pairs *c, int64_t first, int6
     const float before = c->stream.maximum;
     c->first = first;
     c->end = end;
-    if (first == end) return;
     if (LAI_HAS_CHUNKS && c->light)
         lai_unmapped(h, t, count, &c->staged);
     else
@@ -4415,6 +4415,8 @@ static void lai_pair_coefficients(const lai_head *h, lai_pairs *c, int64_t p) {
 
 static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
     lai_pair_info *info = c->info + LAI_STAGE(p);
+    if (p >= c->count) return;
+    if (p == c->end) lai_stage_pairs(h, c, p, LAI_MIN(p + LAI_RING, c->count));
     lai_pair_coefficients(h, c, p);
     info->silent = info->rescale != LAI_KEEP && lai_pair_silent(h, c, p);
     if (info->silent && h->normalised)
@@ -4566,14 +4568,13 @@ static const lai_pair_pass lai_pair_passes[3][4] = {
     {LAI_HAS_CHANNELS ? lai_dplr_keep : NULL, NULL, NULL, LAI_HAS_CHANNELS ? lai_dplr_rows : NULL},
 };
 
-/* Pairs first .. end - 1 over all panels, as many panels at a time as stay in L1, at least two: the
- * one hides the other's latency. The last panels leave a pair's slot to the one a ring later. */
+/* Pairs first .. end - 1 over all panels, as many panels at a time as stay in L1. The last panels
+ * leave a pair's slot to one that is prepared behind it, between two passes. */
 static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
-    const int64_t width = 16 * LAI_MAX(2, 256 / c->panel_rows);
     int64_t column, p, i;
-    for (column = 0; column < h->columns; column += width)
+    for (column = 0; column < h->columns; column += c->width)
         for (p = first; p < end; ++p) {
-            const int64_t stop = LAI_MIN(column + width, h->columns);
+            const int64_t stop = LAI_MIN(column + c->width, h->columns);
             lai_pair_view x;
             lai_view_pair(h, c, p, &x);
             lai_pair_passes[h->layer->write][x.info->rescale](h, c, &x, column, stop);
@@ -4583,7 +4584,7 @@ static void lai_pair_block(const lai_head *h, lai_pairs *c, int64_t first, int64
             if (c->queries > 0)
                 lai_finish(h, c->tokens * p, LAI_MIN(c->tokens, h->keys - c->tokens * p), column,
                            stop);
-            if (stop == h->columns && p + LAI_RING < c->end) lai_prepare_pair(h, c, p + LAI_RING);
+            if (stop == h->columns) lai_prepare_pair(h, c, p + LAI_RING);
         }
 }
 
@@ -4631,20 +4632,15 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
 }
 
 static void lai_absorb_pairs(const lai_head *h, lai_pairs *c) {
-    int64_t p, end, column, prepared = LAI_MIN(LAI_RING, c->count);
-    lai_stage_pairs(h, c, 0, prepared);
-    for (p = 0; p < prepared; ++p) lai_prepare_pair(h, c, p);
+    int64_t p, column;
+    for (p = 0; p < LAI_RING; ++p) lai_prepare_pair(h, c, p);
     if (h->dplr && c->count) lai_first_predictor(h, c->R);
     for (column = 0; (h->delta || h->dplr) && c->count && column < h->columns; column += 16) {
         float *S = lai_panel(h, c->panels, h->first + column);
         lai_look(S, c->panel_rows, c->R, c->predicted + 2 * column);
     }
-    for (p = 0; p < c->count; p = end) { /* a pass reads with the keys of the pair after it, too */
-        end = prepared < c->count ? prepared - 1 : c->count;
-        lai_stage_pairs(h, c, prepared, LAI_MIN(end + LAI_RING, c->count));
-        prepared = LAI_MIN(end + LAI_RING, c->count);
-        lai_pair_block(h, c, p, end);
-    }
+    for (p = 0; p < c->count; p += LAI_RING - 1) /* a pass reads with the next pair's keys, too */
+        lai_pair_block(h, c, p, LAI_MIN(p + LAI_RING - 1, c->count));
 }
 
 static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
@@ -4655,8 +4651,11 @@ static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
     c->log_scale = 0.0;
     c->light = lai_is_light(h, c);
+    /* at least two panels: the one hides the other's latency */
+    c->width = 16 * LAI_MAX(2, 256 / c->panel_rows);
     c->ahead = !c->light && (lai_maps(h->layer) || h->factor.at) ? 2 * LAI_RING : LAI_RING + 2;
     c->ahead *= c->tokens;
+    c->end = 0;
     if (!c->gated) lai_no_decays(c);
     lai_begin_stream(h, &c->stream, scratch,
                      scratch + lai_scratch_floats(h, c->rows, 2 * LAI_RING));
