@@ -2004,7 +2004,9 @@ typedef struct lai_pairs {
     int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
     int64_t width;                            /* columns of the panels that stay in L1 */
     int64_t tokens;                           /* of a pair: 2, of DPLR 1 */
-    int64_t ahead;    /* tokens from a pair to the one whose k and q are prefetched with it */
+    lai_rows ask[6];  /* k and what else has rows of dk: what is prefetched, */
+    int asked;        /* how many these are, */
+    int64_t ahead;    /* and tokens from a pair to the one whose k and q are asked for with it */
     int gated, light; /* light: features are made with a pair's coefficients, not staged */
     double log_scale; /* ln G of one decay for all rows */
 } lai_pairs;
@@ -2063,22 +2065,47 @@ typedef struct lai_pair_view {
     const lai_pair_info *info;
     const lai_pair_query *query;
     lai_pass pass;
-    const float *v, *beta, *v_soon, *out_soon; /* of token a */
-    lai_rows later[6];                         /* of k, q and what else has rows of dk */
-    int laters;
-    float *out;
+    const float *v[2], *beta[2];
+    float *out[2];
+    const float *v_soon[2], *out_soon[2], *later[12]; /* rows to ask for */
+    const float **asked;                              /* behind the last of them */
     int both; /* 0: there is no token b, at an odd end */
 } lai_pair_view;
 
-LAI_INLINE void lai_see_later(lai_pair_view *x, const lai_rows *rows, int64_t t) {
-    x->later[x->laters].at = rows->at + t * rows->step;
-    x->later[x->laters++].step = rows->step;
+static void lai_ask(lai_pairs *c, const lai_rows *rows) {
+    c->ask[c->asked++] = *rows;
+}
+
+/* what has rows of dk */
+static void lai_begin_asking(const lai_head *h, lai_pairs *c) {
+    c->asked = 0;
+    lai_ask(c, &h->k);
+    if (c->queries > 0) lai_ask(c, &h->q);
+    if (h->gates_wide) lai_ask(c, &h->log_decay);
+    if (h->factor.step) lai_ask(c, &h->factor);
+    if (h->dplr) lai_ask(c, &h->a);
+    if (h->dplr) lai_ask(c, &h->b);
+}
+
+/* of pairs that follow: v and out soon, the rest when their coefficients are made */
+LAI_INLINE void lai_view_ahead(const lai_head *h, const lai_pairs *c, int64_t t, lai_pair_view *x) {
+    const int64_t left = LAI_MAX(h->keys - c->tokens - t, 0), second = x->both ? c->tokens - 1 : 0;
+    const int64_t soon = t + LAI_MIN(LAI_SOON, left), later = t + LAI_MIN(c->ahead, left);
+    int i;
+    x->v_soon[0] = h->v.at + soon * h->v.step + h->first;
+    x->v_soon[1] = x->v_soon[0] + second * h->v.step;
+    x->out_soon[0] = c->queries > 0 ? lai_output(h, 0, soon, h->first) : x->v_soon[0];
+    x->out_soon[1] = c->queries > 0 ? x->out_soon[0] + second * h->out_step : x->v_soon[1];
+    for (i = 0; i < c->asked; ++i) {
+        x->later[2 * i] = c->ask[i].at + later * c->ask[i].step;
+        x->later[2 * i + 1] = x->later[2 * i] + second * c->ask[i].step;
+    }
+    x->asked = x->later + 2 * i;
 }
 
 LAI_INLINE void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
     const int64_t slot = LAI_SLOT(p), next = p + 1 < c->count ? LAI_SLOT(p + 1) : slot;
-    const int64_t t = c->tokens * p, left = LAI_MAX(h->keys - c->tokens - t, 0);
-    const int64_t soon = t + LAI_MIN(LAI_SOON, left), later = t + LAI_MIN(c->ahead, left);
+    const int64_t t = c->tokens * p, both = t + 1 < h->keys;
     x->info = c->info + LAI_STAGE(p);
     x->query = c->query + slot * c->queries;
     x->pass.K = c->K + slot * 2 * c->rows;
@@ -2086,20 +2113,14 @@ LAI_INLINE void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, 
     x->pass.Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->pass.K;
     if (h->dplr) x->pass.R = x->pass.Q;
     x->pass.rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
-    x->both = t + 1 < h->keys;
-    x->v = h->v.at + t * h->v.step + h->first;
-    x->beta = h->beta.at + t * h->beta.step + (h->beta_wide ? h->first : 0);
-    x->v_soon = h->v.at + soon * h->v.step + h->first;
-    x->laters = 0;
-    lai_see_later(x, &h->k, later);
-    if (c->queries > 0) lai_see_later(x, &h->q, later);
-    if (h->gates_wide) lai_see_later(x, &h->log_decay, later);
-    if (h->factor.step) lai_see_later(x, &h->factor, later);
-    if (h->dplr) lai_see_later(x, &h->a, later);
-    if (h->dplr) lai_see_later(x, &h->b, later);
-    if (c->queries == 0) return;
-    x->out = lai_output(h, 0, t, h->first);
-    x->out_soon = lai_output(h, 0, soon, h->first);
+    x->both = (int)both;
+    x->v[0] = h->v.at + t * h->v.step + h->first;
+    x->v[1] = x->v[0] + both * h->v.step;
+    x->beta[0] = h->beta.at + t * h->beta.step + (h->beta_wide ? h->first : 0);
+    x->beta[1] = x->beta[0] + both * h->beta.step;
+    x->out[0] = c->queries > 0 ? lai_output(h, 0, t, h->first) : NULL;
+    x->out[1] = both && c->queries > 0 ? x->out[0] + h->out_step : NULL;
+    lai_view_ahead(h, c, t, x);
 }
 
 typedef struct lai_gate_rows {
@@ -2606,7 +2627,6 @@ typedef struct lai_scan {
 #define lai_pair_silent       LAI_NAME(pair_silent)
 #define lai_may_keep          LAI_NAME(may_keep)
 #define lai_prepare_pair      LAI_NAME(prepare_pair)
-#define lai_prefetch_rows     LAI_NAME(prefetch_rows)
 #define lai_pair_prefetch     LAI_NAME(pair_prefetch)
 #define lai_pair_beta         LAI_NAME(pair_beta)
 #define lai_pair_part         LAI_NAME(pair_part)
@@ -3965,7 +3985,7 @@ LAI_INLINE lai_v lai_value(const lai_head *h, int64_t t, int64_t column, int64_t
 }
 LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, int64_t column,
                                 int64_t cols) {
-    return lai_mul(x, h->beta_wide ? lai_load_n(beta + column, cols) : lai_set(*beta));
+    return lai_mul(x, LAI_LIKELY(!h->beta_wide) ? lai_set(*beta) : lai_load_n(beta + column, cols));
 }
 /* what a token writes, with what the state predicts where that counts: beta v, beta (v - r), or
  * with an erase gate, which is beta's part in r, beta v - r */
@@ -4423,25 +4443,23 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
         lai_flush_rows(h, c->tokens * p, lai_pair_last(h, c, p), c->z, 1);
 }
 
-/* a line of the rows of `tokens` tokens, 1 or 2 */
-LAI_INLINE void lai_prefetch_rows(const float *row, int64_t step, int tokens) {
-    LAI_PREFETCH_L2(row);
-    if (tokens == 2) LAI_PREFETCH_L2(row + step);
-}
-
-LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                  int64_t column, int tokens) {
-    int i;
-    lai_prefetch_rows(x->v_soon + column, h->v.step, tokens);
-    if (c->queries > 0) lai_prefetch_rows(x->out_soon + column, h->out_step, tokens);
+LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pair_view *x, int64_t column,
+                                  int tokens) {
+    const float *const *row;
+    LAI_PREFETCH_L2(x->v_soon[0] + column);
+    LAI_PREFETCH_L2(x->out_soon[0] + column);
+    if (tokens == 2) LAI_PREFETCH_L2(x->v_soon[1] + column);
+    if (tokens == 2) LAI_PREFETCH_L2(x->out_soon[1] + column);
     for (; column < h->dim_k; column += h->columns)
-        for (i = 0; i < x->laters; ++i)
-            lai_prefetch_rows(x->later[i].at + column, x->later[i].step, tokens);
+        for (row = x->later; row < x->asked; row += 2) {
+            LAI_PREFETCH_L2(row[0] + column);
+            if (tokens == 2) LAI_PREFETCH_L2(row[1] + column);
+        }
 }
 
 LAI_INLINE lai_v lai_pair_beta(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
                                lai_v v) {
-    return lai_times_beta(h, v, x->beta + i * h->beta.step, column, h->columns - column);
+    return lai_times_beta(h, v, x->beta[i], column, h->columns - column);
 }
 
 /* what counts of a prediction: y of it, times beta unless an erase gate is beta's part there */
@@ -4453,7 +4471,7 @@ LAI_INLINE lai_v lai_pair_part(const lai_head *h, const lai_pair_view *x, int i,
 /* beta v of token i without what the state predicts for it (delta rules) */
 LAI_INLINE lai_v lai_pair_error(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
                                 int i, int64_t column, int rescale, int write) {
-    const lai_v v = lai_load_n(x->v + i * h->v.step + column, h->columns - column);
+    const lai_v v = lai_load_n(x->v[i] + column, h->columns - column);
     const lai_v u = lai_pair_beta(h, x, i, column, v);
     lai_v r;
     if (write == LA_WRITE_ADD) return u;
@@ -4467,15 +4485,15 @@ LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64
                                 int64_t column, int rescale, const lai_v u[2], const lai_v o[2]) {
     const lai_pair_query *query = x->query + m;
     const int64_t left = h->columns - column;
-    float *out = x->out + m * h->out_next + column;
+    const int64_t at = m * h->out_next + column;
     lai_v a = o[0], b = o[1];
     if (rescale == LAI_TWICE) a = lai_mul(a, lai_set(x->info->late[0]));
     if (rescale == LAI_TWICE) b = lai_mul(b, lai_set(x->info->late[1]));
     a = lai_fma1(query->read[0], a, lai_mul(lai_set(query->aa), u[0]));
-    lai_store_n(out, a, left);
+    lai_store_n(x->out[0] + at, a, left);
     if (!x->both) return;
     b = lai_fma1(query->read[1], b, lai_mul(lai_set(query->ba), u[0]));
-    lai_store_n(out + h->out_step, lai_fma1(query->bb, u[1], b), left);
+    lai_store_n(x->out[1] + at, lai_fma1(query->bb, u[1], b), left);
 }
 
 /* one pair, one panel */
@@ -4487,10 +4505,9 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
     float *S = c->panels + column * n;
     lai_v u[2], w[2], o[2], r[2];
     int64_t m;
-    if (x->both) lai_pair_prefetch(h, c, x, column, 2);
     u[0] = lai_pair_error(h, c, x, 0, column, rescale, write);
     u[1] = lai_zero();
-    if (x->both) {
+    if (LAI_LIKELY(x->both)) {
         u[1] = lai_pair_error(h, c, x, 1, column, rescale, write);
         if (delta) u[1] = lai_fnma(lai_pair_part(h, x, 1, column, info->kk), u[0], u[1]);
     }
@@ -4505,6 +4522,7 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
     if (rescale == LAI_TWICE) w[0] = lai_mul(w[0], lai_set(info->write_late));
     w[1] = lai_mul(u[1], lai_set(info->write[1]));
     lai_pair(S, n, &x->pass, w, o, r, rescale, write);
+    lai_pair_prefetch(h, x, column, 2); /* here the multiply-adds still have enough to do */
     if (delta) lai_store(c->predicted + 2 * column, r[0]);
     if (delta) lai_store(c->predicted + 2 * column + 16, r[1]);
     if (c->queries > 0) lai_pair_output(h, x, 0, column, rescale, u, o);
@@ -4516,13 +4534,13 @@ LAI_INLINE void lai_dplr_panel(const lai_head *h, const lai_pairs *c, const lai_
     const int64_t n = c->panel_rows, left = h->columns - column;
     const lai_v scale = lai_set(h->scale);
     float *S = c->panels + column * n, *e = c->predicted + 2 * column;
-    float *out = x->out + column;
+    float *out = x->out[0] + column;
     lai_v w[2], o[2], r[2];
     int64_t m;
-    if (x->both) lai_pair_prefetch(h, c, x, column, 1);
     w[0] = lai_load(e);
-    w[1] = lai_pair_beta(h, x, 0, column, lai_load_n(x->v + column, left));
+    w[1] = lai_pair_beta(h, x, 0, column, lai_load_n(x->v[0] + column, left));
     lai_pair(S, n, &x->pass, w, o, r, rescale, LA_WRITE_DPLR);
+    lai_pair_prefetch(h, x, column, 1);
     lai_store(e, r[1]);
     lai_store_n(out, lai_mul(scale, r[0]), left);
     for (m = 1; m < c->queries; m += 2) {
@@ -4656,6 +4674,7 @@ static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
     c->ahead = !c->light && (lai_maps(h->layer) || h->factor.at) ? 2 * LAI_RING : LAI_RING + 2;
     c->ahead *= c->tokens;
     c->end = 0;
+    lai_begin_asking(h, c);
     if (!c->gated) lai_no_decays(c);
     lai_begin_stream(h, &c->stream, scratch,
                      scratch + lai_scratch_floats(h, c->rows, 2 * LAI_RING));
@@ -6274,7 +6293,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_pair_silent
 #undef lai_may_keep
 #undef lai_prepare_pair
-#undef lai_prefetch_rows
 #undef lai_pair_prefetch
 #undef lai_pair_beta
 #undef lai_pair_part
