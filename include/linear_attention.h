@@ -2073,7 +2073,7 @@ typedef struct lai_pair_view {
     int both;                                         /* 0: there is no token b, at an odd end */
 } lai_pair_view;
 
-static void lai_ask(lai_pairs *c, const lai_rows *rows) {
+static void lai_ask_rows(lai_pairs *c, const lai_rows *rows) {
     c->ask[c->asked++] = *rows;
     c->ragged |= (((uintptr_t)rows->at | (uintptr_t)rows->step * sizeof *rows->at) & 63) != 0;
 }
@@ -2081,12 +2081,12 @@ static void lai_ask(lai_pairs *c, const lai_rows *rows) {
 /* what has rows of dk */
 static void lai_begin_asking(const lai_head *h, lai_pairs *c) {
     c->asked = c->ragged = 0;
-    lai_ask(c, &h->k);
-    if (c->queries > 0) lai_ask(c, &h->q);
-    if (h->gates_wide) lai_ask(c, &h->log_decay);
-    if (h->factor.step) lai_ask(c, &h->factor);
-    if (h->dplr) lai_ask(c, &h->a);
-    if (h->dplr) lai_ask(c, &h->b);
+    lai_ask_rows(c, &h->k);
+    if (c->queries > 0) lai_ask_rows(c, &h->q);
+    if (h->gates_wide) lai_ask_rows(c, &h->log_decay);
+    if (h->factor.step) lai_ask_rows(c, &h->factor);
+    if (h->dplr) lai_ask_rows(c, &h->a);
+    if (h->dplr) lai_ask_rows(c, &h->b);
 }
 
 /* of pairs that follow: v and out soon, the rest when their coefficients are made */
@@ -2711,6 +2711,8 @@ typedef struct lai_scan {
 #define lai_tile_factors      LAI_NAME(tile_factors)
 #define lai_tile_read         LAI_NAME(tile_read)
 #define lai_tile_panel        LAI_NAME(tile_panel)
+#define lai_ask_line          LAI_NAME(ask_line)
+#define lai_tile_prefetch     LAI_NAME(tile_prefetch)
 #define lai_begin_chunks      LAI_NAME(begin_chunks)
 #define lai_run_chunks        LAI_NAME(run_chunks)
 #define lai_run_form          LAI_NAME(run_form)
@@ -5611,6 +5613,28 @@ static void lai_tile_read(const lai_head *h, const lai_chunk *c, const lai_tile 
         lai_tile_add(P, c->U + (column - h->first) * c->size * c->writes, c->count * c->writes, y);
 }
 
+LAI_INLINE void lai_ask_line(const float *row, int64_t column, int64_t width) {
+    LAI_PREFETCH_L2(row + column);
+    if (column == 0) LAI_PREFETCH_L2(row + width - 1); /* see lai_pair_ends */
+}
+
+/* what the next tile reads and writes, a line of each row per panel */
+static void lai_tile_prefetch(const lai_head *h, int64_t t, int64_t column) {
+    const int64_t end = LAI_MIN(t + LAI_TILE, h->keys);
+    int64_t m, i;
+    for (; t < end; ++t) {
+        lai_ask_line(h->v.at + t * h->v.step + h->first, column, h->columns);
+        for (m = 0; m < h->queries; ++m)
+            lai_ask_line(lai_output(h, m, t, h->first), column, h->columns);
+        for (i = column; i < h->dim_k; i += h->columns) {
+            lai_ask_line(h->k.at + t * h->k.step, i, h->dim_k);
+            for (m = 0; m < h->queries; ++m)
+                lai_ask_line(h->q.at + m * h->q_next + t * h->q.step, i, h->dim_k);
+            if (h->gates_wide) lai_ask_line(h->log_decay.at + t * h->log_decay.step, i, h->dim_k);
+        }
+    }
+}
+
 /* one tile, one panel: the u of its tokens, row by row within the tile, then what queries read */
 LAI_NOINLINE void lai_tile_panel(const lai_head *h, lai_chunk *c, const lai_tile *x,
                                  int64_t column) {
@@ -5618,6 +5642,7 @@ LAI_NOINLINE void lai_tile_panel(const lai_head *h, lai_chunk *c, const lai_tile
     float *U = c->U + (column - h->first) * c->size * writes + 16 * c->count * writes;
     float *u = U, w[LAI_TILE][16];
     int64_t stream, r, s;
+    lai_tile_prefetch(h, x->t + LAI_TILE, column - h->first);
     if (c->predicts) lai_tile_read(h, c, x, column, 0, w);
     for (r = 0; r < x->rows; ++r, u += 16 * writes) {
         const float *L = lai_score_row(c, 0, r) + c->count * writes;
@@ -6393,6 +6418,8 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_tile_factors
 #undef lai_tile_read
 #undef lai_tile_panel
+#undef lai_ask_line
+#undef lai_tile_prefetch
 #undef lai_begin_chunks
 #undef lai_run_chunks
 #undef lai_run_form
