@@ -2704,6 +2704,7 @@ typedef struct lai_scan {
 #define lai_forgets           LAI_NAME(forgets)
 #define lai_begin_tile        LAI_NAME(begin_tile)
 #define lai_append_keys       LAI_NAME(append_keys)
+#define lai_transpose_keys    LAI_NAME(transpose_keys)
 #define lai_narrow_scores     LAI_NAME(narrow_scores)
 #define lai_step_keys         LAI_NAME(step_keys)
 #define lai_step_all          LAI_NAME(step_all)
@@ -5438,6 +5439,19 @@ static void lai_begin_tile(const lai_head *h, lai_chunk *c, lai_tile *x, int64_t
     x->rows = r;
 }
 
+/* Keys begin .. end - 1, and those before them in their four, into panels of 16 keys. What is behind
+ * the last repeats it: nothing reads its scores. */
+static void lai_transpose_keys(const lai_head *h, lai_chunk *c, int64_t begin, int64_t end) {
+    int64_t s, i, j;
+    for (s = begin / 4 * 4; s < end; s += 4) {
+        float *to = c->transposed + s / 16 * 16 * c->rows + s % 16;
+        const float *k[4];
+        for (j = 0; j < 4; ++j) k[j] = c->kappa + LAI_MIN(s + j, end - 1) * c->rows;
+        if (s % 16 == 0) memset(to, 0, (size_t)(16 * c->rows) * sizeof *to);
+        for (i = 0; i < h->features; i += 4) lai_turn4(to + 16 * i, k, i, 1.0f);
+    }
+}
+
 /* the tile's keys, as rows and transposed; of DPLR b comes before them */
 static void lai_append_keys(const lai_head *h, lai_chunk *c, const lai_tile *x) {
     const int64_t n = h->features;
@@ -5445,15 +5459,12 @@ static void lai_append_keys(const lai_head *h, lai_chunk *c, const lai_tile *x) 
     for (r = 0; r < x->rows; ++r) {
         const float *k = x->mapped->k.at + r * x->mapped->k.step;
         const int64_t s = (c->count + r) * c->writes;
-        float *to = c->transposed + s / 16 * 16 * c->rows + s % 16;
         float *kappa = c->kappa + (s + c->writes - 1) * c->rows;
         for (i = 0; i < n; i += 16) lai_store(kappa + i, lai_load_n(k + i, n - i));
         for (i = 0; h->dplr && i < n; i += 16)
             lai_store(kappa - c->rows + i, lai_load_n(h->b.at + (x->t + r) * h->b.step + i, n - i));
-        if (h->decay_wide) continue;
-        if (s % 16 == 0) memset(to, 0, (size_t)(16 * c->rows) * sizeof *to);
-        for (i = 0; i < n; ++i) to[16 * i] = k[i];
     }
+    if (!h->decay_wide) lai_transpose_keys(h, c, c->count, c->count + x->rows);
 }
 
 /* one decay for all rows: plain scores of the tile's rows with all keys so far, then D */
@@ -6411,6 +6422,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_forgets
 #undef lai_begin_tile
 #undef lai_append_keys
+#undef lai_transpose_keys
 #undef lai_narrow_scores
 #undef lai_step_keys
 #undef lai_step_all
