@@ -2004,8 +2004,8 @@ typedef struct lai_pairs {
     int64_t rows, panel_rows, count, queries; /* queries: 0 to absorb keys only */
     int64_t width;                            /* columns of the panels that stay in L1 */
     int64_t tokens;                           /* of a pair: 2, of DPLR 1 */
-    lai_rows ask[6]; /* k and what else has rows of dk: what is prefetched, */
-    int ragged;
+    lai_rows ask[6];  /* k and what else has rows of dk: what is prefetched, */
+    int ragged;       /* rows begin within a line: see lai_pair_ends */
     int asked;        /* how many these are, */
     int64_t ahead;    /* and tokens from a pair to the one whose k and q are asked for with it */
     int gated, light; /* light: features are made with a pair's coefficients, not staged */
@@ -2068,25 +2068,27 @@ typedef struct lai_pair_view {
     lai_pass pass;
     const float *v[2], *beta[2];
     float *out[2];
-    const float *v_soon[2], *out_soon[2], *later[12]; /* rows to ask for */
-    const float **asked;                              /* behind the last of them */
-    int both;                                         /* 0: there is no token b, at an odd end */
+    const float *ahead[16]; /* rows to ask for: v, v, out, out, and those of dk */
+    const float **asked;    /* behind the last of them */
+    int both;               /* 0: there is no token b, at an odd end */
 } lai_pair_view;
 
-static void lai_ask_rows(lai_pairs *c, const lai_rows *rows) {
-    c->ask[c->asked++] = *rows;
-    c->ragged |= (((uintptr_t)rows->at | (uintptr_t)rows->step * sizeof *rows->at) & 63) != 0;
+/* do rows begin within a line? */
+LAI_INLINE int lai_is_ragged(const float *at, int64_t step) {
+    return (((uintptr_t)at | (uintptr_t)step * sizeof *at) & 63) != 0;
 }
 
 /* what has rows of dk */
 static void lai_begin_asking(const lai_head *h, lai_pairs *c) {
-    c->asked = c->ragged = 0;
-    lai_ask_rows(c, &h->k);
-    if (c->queries > 0) lai_ask_rows(c, &h->q);
-    if (h->gates_wide) lai_ask_rows(c, &h->log_decay);
-    if (h->factor.step) lai_ask_rows(c, &h->factor);
-    if (h->dplr) lai_ask_rows(c, &h->a);
-    if (h->dplr) lai_ask_rows(c, &h->b);
+    const lai_rows *const all[6] = {&h->k, &h->q, &h->log_decay, &h->factor, &h->a, &h->b};
+    const int there[6] = {1, c->queries > 0, h->gates_wide, h->factor.step != 0, h->dplr, h->dplr};
+    int i;
+    c->ragged = lai_is_ragged(h->v.at, h->v.step) || lai_is_ragged(h->out, h->out_step);
+    for (i = c->asked = 0; i < 6; ++i) {
+        if (!there[i]) continue;
+        c->ask[c->asked++] = *all[i];
+        c->ragged |= lai_is_ragged(all[i]->at, all[i]->step);
+    }
 }
 
 /* of pairs that follow: v and out soon, the rest when their coefficients are made */
@@ -2094,15 +2096,15 @@ LAI_INLINE void lai_view_ahead(const lai_head *h, const lai_pairs *c, int64_t t,
     const int64_t left = LAI_MAX(h->keys - c->tokens - t, 0), second = x->both ? c->tokens - 1 : 0;
     const int64_t soon = t + LAI_MIN(LAI_SOON, left), later = t + LAI_MIN(c->ahead, left);
     int i;
-    x->v_soon[0] = h->v.at + soon * h->v.step + h->first;
-    x->v_soon[1] = x->v_soon[0] + second * h->v.step;
-    x->out_soon[0] = c->queries > 0 ? lai_output(h, 0, soon, h->first) : x->v_soon[0];
-    x->out_soon[1] = c->queries > 0 ? x->out_soon[0] + second * h->out_step : x->v_soon[1];
+    x->ahead[0] = h->v.at + soon * h->v.step + h->first;
+    x->ahead[1] = x->ahead[0] + second * h->v.step;
+    x->ahead[2] = c->queries > 0 ? lai_output(h, 0, soon, h->first) : x->ahead[0];
+    x->ahead[3] = x->ahead[2] + second * (c->queries > 0 ? h->out_step : h->v.step);
     for (i = 0; i < c->asked; ++i) {
-        x->later[2 * i] = c->ask[i].at + later * c->ask[i].step;
-        x->later[2 * i + 1] = x->later[2 * i] + second * c->ask[i].step;
+        x->ahead[4 + 2 * i] = c->ask[i].at + later * c->ask[i].step;
+        x->ahead[5 + 2 * i] = x->ahead[4 + 2 * i] + second * c->ask[i].step;
     }
-    x->asked = x->later + 2 * i;
+    x->asked = x->ahead + 4 + 2 * i;
 }
 
 LAI_INLINE void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
@@ -2620,7 +2622,6 @@ typedef struct lai_scan {
 #define lai_pair_wide_keys    LAI_NAME(pair_wide_keys)
 #define lai_pair_light        LAI_NAME(pair_light)
 #define lai_pair_products     LAI_NAME(pair_products)
-#define lai_pair_narrow       LAI_NAME(pair_narrow)
 #define lai_pair_wide         LAI_NAME(pair_wide)
 #define lai_pair_dplr         LAI_NAME(pair_dplr)
 #define lai_first_predictor   LAI_NAME(first_predictor)
@@ -2713,7 +2714,7 @@ typedef struct lai_scan {
 #define lai_tile_read         LAI_NAME(tile_read)
 #define lai_tile_panel        LAI_NAME(tile_panel)
 #define lai_ask_line          LAI_NAME(ask_line)
-#define lai_tile_prefetch     LAI_NAME(tile_prefetch)
+#define lai_ask_tile          LAI_NAME(ask_tile)
 #define lai_begin_chunks      LAI_NAME(begin_chunks)
 #define lai_run_chunks        LAI_NAME(run_chunks)
 #define lai_run_form          LAI_NAME(run_form)
@@ -3688,11 +3689,7 @@ static void lai_exp_row(float *to, const float *y, int64_t n, float root, double
     const lai_v first = lai_set((float)shift), factor = lai_set(root);
     const lai_v rest = lai_set(fabs(shift) < 1e30 ? (float)(shift - (double)(float)shift) : 0.0f);
     int64_t i;
-    for (i = 0; i + 16 <= n; i += 16)
-        lai_store(to + i, lai_fma(lai_set(c),
-                                  lai_exp_low(lai_fma(lai_load(y + i), factor, first), &rest, 1),
-                                  lai_set(low)));
-    if (i < n) {
+    for (i = 0; i < n; i += 16) {
         const lai_v e = lai_exp_low(lai_fma(lai_load_n(y + i, n - i), factor, first), &rest, 1);
         lai_store_n(to + i, lai_fma(lai_set(c), e, lai_set(low)), n - i);
     }
@@ -3833,19 +3830,13 @@ static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float 
     const float norm = lai_inverse_length(off ? 0.0 : lai_square(x, n), l->l2_mode, l->l2_eps);
     float angle[2];
     int64_t i;
-#define LAI_EACH16(f)                                                                              \
-    for (i = 0; i + 16 <= n; i += 16) f(16);                                                       \
-    if (i < n) f(n - i)
-#define LAI_IDENTITY(left) lai_identity16(y + i, x + i, norm, left)
-#define LAI_ELU(left)      lai_elu16(y + i, x + i, norm, left)
-#define LAI_COSINE(left)   lai_cosine16(y + i, x + i, norm, angle, n, left)
     if (!LAI_HAS_FEATURES || l->feature == LA_FEATURE_IDENTITY) {
-        LAI_EACH16(LAI_IDENTITY);
+        for (i = 0; i < n; i += 16) lai_identity16(y + i, x + i, norm, n - i);
     } else if (l->feature == LA_FEATURE_ELU1) {
-        LAI_EACH16(LAI_ELU);
+        for (i = 0; i < n; i += 16) lai_elu16(y + i, x + i, norm, n - i);
     } else if (l->feature == LA_FEATURE_COSFORMER) {
         lai_angle(h, s, position, angle);
-        LAI_EACH16(LAI_COSINE);
+        for (i = 0; i < n; i += 16) lai_cosine16(y + i, x + i, norm, angle, n, n - i);
     } else if (l->feature == LA_FEATURE_DPFP) {
         lai_dpfp(h, y, x);
     } else if (l->feature == LA_FEATURE_TAYLOR) {
@@ -3863,10 +3854,6 @@ static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float 
         lai_favor_exp(h, s, y, x, norm, max);
         s->maximum = key ? *max : s->maximum;
     }
-#undef LAI_EACH16
-#undef LAI_IDENTITY
-#undef LAI_ELU
-#undef LAI_COSINE
 }
 
 static void lai_map_rows(const lai_head *h, lai_stream *s, int64_t t, int64_t count, lai_rows x,
@@ -4452,12 +4439,12 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
 LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pair_view *x, int64_t column,
                                   int tokens) {
     const float *const *row;
-    LAI_PREFETCH_L2(x->v_soon[0] + column);
-    LAI_PREFETCH_L2(x->out_soon[0] + column);
-    if (tokens == 2) LAI_PREFETCH_L2(x->v_soon[1] + column);
-    if (tokens == 2) LAI_PREFETCH_L2(x->out_soon[1] + column);
+    LAI_PREFETCH_L2(x->ahead[0] + column);
+    LAI_PREFETCH_L2(x->ahead[2] + column);
+    if (tokens == 2) LAI_PREFETCH_L2(x->ahead[1] + column);
+    if (tokens == 2) LAI_PREFETCH_L2(x->ahead[3] + column);
     for (; column < h->dim_k; column += h->columns)
-        for (row = x->later; row < x->asked; row += 2) {
+        for (row = x->ahead + 4; row < x->asked; row += 2) {
             LAI_PREFETCH_L2(row[0] + column);
             if (tokens == 2) LAI_PREFETCH_L2(row[1] + column);
         }
@@ -4467,12 +4454,8 @@ LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pair_view *x, int
  * blocks, 16 bytes off, were used as they are (AVX2, d = 128, Zen 4). */
 static void lai_pair_ends(const lai_head *h, const lai_pair_view *x) {
     const float *const *row;
-    int i;
-    for (i = 0; i < 2; ++i) {
-        LAI_PREFETCH_L2(x->v_soon[i] + h->columns - 1);
-        LAI_PREFETCH_L2(x->out_soon[i] + h->columns - 1);
-    }
-    for (row = x->later; row < x->asked; ++row) LAI_PREFETCH_L2(*row + h->dim_k - 1);
+    for (row = x->ahead; row < x->asked; ++row)
+        LAI_PREFETCH_L2(*row + (row < x->ahead + 4 ? h->columns : h->dim_k) - 1);
 }
 
 LAI_INLINE lai_v lai_pair_beta(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
@@ -4523,7 +4506,7 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
     float *S = c->panels + column * n;
     lai_v u[2], w[2], o[2], r[2];
     int64_t m;
-    /* as measured: additive rules ask behind the multiply-adds, which then still have enough to do */
+    /* additive rules ask behind the multiply-adds, which still have enough to do then: 2 % */
     if (delta) lai_pair_prefetch(h, x, column, 2);
     u[0] = lai_pair_error(h, c, x, 0, column, rescale, write);
     u[1] = lai_zero();
@@ -4770,9 +4753,9 @@ LAI_NOINLINE void lai_run_bidirectional(const lai_head *h) {
  * gate that is so strong that no float holds it, though its effect on a large state is an
  * ordinary number, is halved and acts twice. */
 
-/* value and step of 16 rows whose gates are g */
-LAI_LARGE void lai_store_gate(float *value, float *step, lai_v g) {
-    lai_v s, e = lai_exp_parts(g, NULL, &s), on = lai_greater(g, lai_set(LAI_WEAK));
+/* value and step of 16 rows whose gates are g, or g + lo */
+LAI_LARGE void lai_store_gate(float *value, float *step, lai_v g, const lai_v *lo) {
+    lai_v s, e = lai_exp_parts(g, lo, &s), on = lai_greater(g, lai_set(LAI_WEAK));
     lai_store(value, lai_fma(s, e, lai_add(s, lai_keep(lai_set(-1.0f), on))));
     lai_store(step, on);
 }
@@ -4800,7 +4783,7 @@ static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, l
     half = lai_set(1.0f / (float)g->times);
     for (i = 0; i == 0 || (g->all && i < rows); i += 16)
         lai_store_gate(room + i, room + rows + i,
-                       lai_mul(half, h->gates_wide ? lai_load_n(at + i, n - i) : same));
+                       lai_mul(half, h->gates_wide ? lai_load_n(at + i, n - i) : same), NULL);
     g->mode = one == 0.0f ? LAI_STAY : one / (float)g->times > LAI_WEAK ? LAI_STEP : LAI_SCALE;
     if (LAI_APART) g->mode = LAI_STEP; /* any gate, there */
     if (g->all)
@@ -4808,7 +4791,7 @@ static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, l
 }
 /* the gate 0, which leaves everything as it is, into room [2][16] */
 static void lai_stay(float *room, lai_gate_rows *g) {
-    lai_store_gate(room, room + 16, lai_zero());
+    lai_store_gate(room, room + 16, lai_zero(), NULL);
     g->value = room;
     g->step = room + 16;
     g->all = 0;
@@ -5341,16 +5324,14 @@ static lai_gate_rows lai_chunk_gate(const lai_head *h, lai_chunk *c) {
         const lai_v rest = h->decay_wide
                                ? lai_load(c->rest + i)
                                : lai_set((float)(c->log_gamma - (double)(float)c->log_gamma));
-        lai_v p, e = lai_exp_parts(sum, &rest, &p);
-        const lai_v on = lai_greater(sum, lai_set(LAI_WEAK));
-        lai_store(c->gates + i, lai_fma(p, e, lai_add(p, lai_keep(lai_set(-1.0f), on))));
-        lai_store(c->gates + c->rows + i, on);
+        lai_store_gate(c->gates + i, c->gates + c->rows + i, sum, &rest);
     }
     return g;
 }
 
-/* S0 = gamma S0 + K^T U for one panel, six rows of the state at a time */
-static void lai_update_panel(const lai_head *h, const lai_chunk *c, int64_t column) {
+/* S0 = gamma S0 + K^T U for one panel, six rows of the state at a time; g may be null */
+static void lai_update_panel(const lai_head *h, const lai_chunk *c, const lai_gate_rows *g,
+                             int64_t column) {
     float *S = lai_panel(h, c->panels, column), spare[16] = {0.0f};
     const float *U = c->U + (column - h->first) * c->size * c->writes;
     int64_t i, r;
@@ -5361,6 +5342,7 @@ static void lai_update_panel(const lai_head *h, const lai_chunk *c, int64_t colu
             const int there = i + r < h->features;
             x[r] = c->kappa + i + (there ? r : 0);
             y[r] = there ? S + 16 * (i + r) : spare;
+            if (g && there) lai_store(y[r], lai_decay_row(lai_load(y[r]), g, i + r));
         }
         lai_tile_update(x, c->rows, U, c->count * c->writes, y);
     }
@@ -5371,13 +5353,14 @@ LAI_NOINLINE void lai_close_chunk(const lai_head *h, lai_chunk *c) {
     const lai_gate_rows g = lai_chunk_gate(h, c);
     const int narrow = c->gated && !h->decay_wide;
     int64_t column, s, i;
-    if (c->gated) lai_decay_chunk(h, c, &g);
+    if (c->gated && h->normalised) lai_decay_all(c->z, &g, c->rows);
     for (column = 0; narrow && column < h->columns; column += 16)
         for (s = 0; s < c->count; ++s) {
             float *u = c->U + column * c->size + 16 * s;
             lai_store(u, lai_mul(lai_set(c->decay[s]), lai_load(u)));
         }
-    for (column = 0; column < h->columns; column += 16) lai_update_panel(h, c, h->first + column);
+    for (column = 0; column < h->columns; column += 16)
+        lai_update_panel(h, c, c->gated ? &g : NULL, h->first + column);
     for (s = 0; h->normalised && s < c->count; ++s)
         for (i = 0; i < c->rows; i += 16)
             lai_store(c->z + i, lai_fma1(narrow ? c->decay[s] : 1.0f,
@@ -5434,13 +5417,13 @@ static void lai_begin_tile(const lai_head *h, lai_chunk *c, lai_tile *x, int64_t
             gates[r] = (float)g;
         }
     }
-    lai_store_gate(x->value, x->step, lai_load(gates));
+    lai_store_gate(x->value, x->step, lai_load(gates), NULL);
     x->t = t;
     x->rows = r;
 }
 
-/* Keys begin .. end - 1, and those before them in their four, into panels of 16 keys. What is behind
- * the last repeats it: nothing reads its scores. */
+/* Keys begin .. end - 1, and those before them in their four, into panels of 16. What is behind the
+ * last repeats it: nothing reads its scores. */
 static void lai_transpose_keys(const lai_head *h, lai_chunk *c, int64_t begin, int64_t end) {
     int64_t s, i, j;
     for (s = begin / 4 * 4; s < end; s += 4) {
@@ -5629,15 +5612,16 @@ LAI_INLINE void lai_ask_line(const float *row, int64_t column, int64_t width) {
     if (column == 0) LAI_PREFETCH_L2(row + width - 1); /* see lai_pair_ends */
 }
 
-/* what the next tile reads and writes, a line of each row per panel */
-static void lai_tile_prefetch(const lai_head *h, int64_t t, int64_t column) {
+/* What the next tile, from t on, reads and writes, a line of each row per panel: values first; keys
+ * behind the panel's work, for more at once wait for each other. */
+LAI_NOINLINE void lai_ask_tile(const lai_head *h, int64_t t, int64_t column, int keys) {
     const int64_t end = LAI_MIN(t + LAI_TILE, h->keys);
     int64_t m, i;
     for (; t < end; ++t) {
-        lai_ask_line(h->v.at + t * h->v.step + h->first, column, h->columns);
-        for (m = 0; m < h->queries; ++m)
+        if (!keys) lai_ask_line(h->v.at + t * h->v.step + h->first, column, h->columns);
+        for (m = 0; !keys && m < h->queries; ++m)
             lai_ask_line(lai_output(h, m, t, h->first), column, h->columns);
-        for (i = column; i < h->dim_k; i += h->columns) {
+        for (i = column; keys && i < h->dim_k; i += h->columns) {
             lai_ask_line(h->k.at + t * h->k.step, i, h->dim_k);
             for (m = 0; m < h->queries; ++m)
                 lai_ask_line(h->q.at + m * h->q_next + t * h->q.step, i, h->dim_k);
@@ -5653,7 +5637,7 @@ LAI_NOINLINE void lai_tile_panel(const lai_head *h, lai_chunk *c, const lai_tile
     float *U = c->U + (column - h->first) * c->size * writes + 16 * c->count * writes;
     float *u = U, w[LAI_TILE][16];
     int64_t stream, r, s;
-    lai_tile_prefetch(h, x->t + LAI_TILE, column - h->first);
+    lai_ask_tile(h, x->t + LAI_TILE, column - h->first, 0);
     if (c->predicts) lai_tile_read(h, c, x, column, 0, w);
     for (r = 0; r < x->rows; ++r, u += 16 * writes) {
         const float *L = lai_score_row(c, 0, r) + c->count * writes;
@@ -5678,6 +5662,7 @@ LAI_NOINLINE void lai_tile_panel(const lai_head *h, lai_chunk *c, const lai_tile
                         cols);
         }
     }
+    lai_ask_tile(h, x->t + LAI_TILE, column - h->first, 1);
 }
 
 static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
@@ -6338,7 +6323,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_pair_wide_keys
 #undef lai_pair_light
 #undef lai_pair_products
-#undef lai_pair_narrow
 #undef lai_pair_wide
 #undef lai_pair_dplr
 #undef lai_first_predictor
@@ -6431,7 +6415,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_tile_read
 #undef lai_tile_panel
 #undef lai_ask_line
-#undef lai_tile_prefetch
+#undef lai_ask_tile
 #undef lai_begin_chunks
 #undef lai_run_chunks
 #undef lai_run_form
