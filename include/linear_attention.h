@@ -2081,7 +2081,8 @@ LAI_INLINE int lai_is_ragged(const float *at, int64_t step) {
 /* what has rows of dk */
 static void lai_begin_asking(const lai_head *h, lai_pairs *c) {
     const lai_rows *const all[6] = {&h->k, &h->q, &h->log_decay, &h->factor, &h->a, &h->b};
-    const int there[6] = {1, c->queries > 0, h->gates_wide, h->factor.step != 0, h->dplr, h->dplr};
+    const int reads = c->queries > 0 && !h->bidirectional, dplr = h->dplr;
+    const int there[6] = {1, reads, h->gates_wide, h->factor.step != 0, dplr, dplr};
     int i;
     c->ragged = lai_is_ragged(h->v.at, h->v.step) || lai_is_ragged(h->out, h->out_step);
     for (i = c->asked = 0; i < 6; ++i) {
@@ -3443,25 +3444,21 @@ static void lai_dot4(float s[4], const float *const S[4], const float *x, int64_
     const float *a = S[0], *b = S[1], *c = S[2], *d = S[3];
     lai_v sa = lai_zero(), sb = sa, sc = sa, sd = sa;
     int64_t i;
-#define LAI_FOUR(left)                                                                             \
-    do {                                                                                           \
-        const lai_v y = lai_load_n(x + i, left);                                                   \
-        sa = lai_fma(lai_load_n(a + i, left), y, sa);                                              \
-        sb = lai_fma(lai_load_n(b + i, left), y, sb);                                              \
-        sc = lai_fma(lai_load_n(c + i, left), y, sc);                                              \
-        sd = lai_fma(lai_load_n(d + i, left), y, sd);                                              \
-    } while (0)
-    for (i = 0; i + 16 <= n; i += 16) LAI_FOUR(16);
-    if (i < n) LAI_FOUR(n - i);
-#undef LAI_FOUR
+    for (i = 0; i < n; i += 16) {
+        const lai_v y = lai_load_n(x + i, n - i);
+        sa = lai_fma(lai_load_n(a + i, n - i), y, sa);
+        sb = lai_fma(lai_load_n(b + i, n - i), y, sb);
+        sc = lai_fma(lai_load_n(c + i, n - i), y, sc);
+        sd = lai_fma(lai_load_n(d + i, n - i), y, sd);
+    }
     lai_sum4(s, sa, sb, sc, sd);
 }
 
 LAI_LARGE float lai_dot(const float *x, const float *y, int64_t n) {
     lai_v sum = lai_zero();
     int64_t i;
-    for (i = 0; i + 16 <= n; i += 16) sum = lai_fma(lai_load(x + i), lai_load(y + i), sum);
-    if (i < n) sum = lai_fma(lai_load_n(x + i, n - i), lai_load_n(y + i, n - i), sum);
+    for (i = 0; i < n; i += 16)
+        sum = lai_fma(lai_load_n(x + i, n - i), lai_load_n(y + i, n - i), sum);
     return lai_sum(sum);
 }
 
@@ -4197,14 +4194,12 @@ LAI_NOINLINE void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_map
     float *K = c->K + slot * 2 * c->rows, s[4];
     int64_t m, i;
     for (m = 0; m == 0 || m < c->queries; ++m) {
-        const float *qa = x->qa + m * x->qa_next, *qb = x->qb + m * x->qb_next;
+        const float *ka = x->ka, *qa = x->qa + m * x->qa_next;
+        const float *kb = x->kb, *qb = x->qb + m * x->qb_next;
         float *Q = c->Q + (slot * c->queries + m) * 2 * c->rows;
-        const float *ka = x->ka, *kb = x->kb;
         lai_v sums[4] = {zero, zero, zero, zero};
         lai_pair_dots dots = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-        for (i = 0; i + 16 <= n; i += 16)
-            lai_pair_products(ka + i, kb + i, qa + i, qb + i, 16, K + 2 * i, Q + 2 * i, sums);
-        if (i < n)
+        for (i = 0; i < n; i += 16)
             lai_pair_products(ka + i, kb + i, qa + i, qb + i, n - i, K + 2 * i, Q + 2 * i, sums);
         lai_sum4(s, sums[0], sums[1], sums[2], sums[3]);
         dots.aa = s[0], dots.ba = s[1], dots.bb = s[2];
@@ -4222,19 +4217,16 @@ LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
     return t;
 }
 
-/* does the running sum of some channel's gates leave the window within the pair? b may be null */
+/* Does the running sum of some channel's gates leave the window within the pair? b may be null. An
+ * infinite one does, NaN does not count. */
 static int lai_rows_leave(const lai_head *h, const lai_pairs *c, const float *a, const float *b) {
     const int64_t n = h->features;
-    const lai_v never = lai_set(LAI_NEVER);
     lai_v most = lai_zero();
     int64_t i;
     for (i = 0; i < n; i += 16) {
-        const lai_v x = lai_add(lai_load(c->sum + i), lai_max(never, lai_load_n(a + i, n - i)));
-        most = lai_max(lai_mul(x, x), most); /* NaN does not count */
-        if (b) {
-            const lai_v y = lai_add(x, lai_max(never, lai_load_n(b + i, n - i)));
-            most = lai_max(lai_mul(y, y), most);
-        }
+        const lai_v x = lai_add(lai_load(c->sum + i), lai_load_n(a + i, n - i));
+        const lai_v y = b ? lai_add(x, lai_load_n(b + i, n - i)) : x;
+        most = lai_max(lai_mul(x, x), lai_max(lai_mul(y, y), most));
     }
     return lai_any_greater(most, (float)(LAI_WINDOW * LAI_WINDOW));
 }
@@ -4673,8 +4665,7 @@ static void lai_begin_pairs(const lai_head *h, lai_pairs *c) {
     c->gated = lai_has_maximum(h->layer) || h->log_decay.at != &lai_no_gate;
     c->log_scale = 0.0;
     c->light = lai_is_light(h, c);
-    /* at least two panels: the one hides the other's latency */
-    c->width = 16 * LAI_MAX(2, 256 / c->panel_rows);
+    c->width = 16 * LAI_MAX(2, 256 / c->panel_rows); /* two hide each other's latency */
     c->ahead = !c->light && (lai_maps(h->layer) || h->factor.at) ? 2 * LAI_RING : LAI_RING + 2;
     c->ahead *= c->tokens;
     c->end = 0;
