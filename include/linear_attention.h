@@ -4217,16 +4217,16 @@ LAI_INLINE lai_v lai_sum_exactly(lai_v s, lai_v x, lai_v *rest) {
     return t;
 }
 
-/* Does the running sum of some channel's gates leave the window within the pair? b may be null. An
- * infinite one does, NaN does not count. */
+/* does the running sum of some channel's gates leave the window within the pair? b may be null */
 static int lai_rows_leave(const lai_head *h, const lai_pairs *c, const float *a, const float *b) {
     const int64_t n = h->features;
+    const lai_v never = lai_set(LAI_NEVER);
     lai_v most = lai_zero();
     int64_t i;
     for (i = 0; i < n; i += 16) {
-        const lai_v x = lai_add(lai_load(c->sum + i), lai_load_n(a + i, n - i));
-        const lai_v y = b ? lai_add(x, lai_load_n(b + i, n - i)) : x;
-        most = lai_max(lai_mul(x, x), lai_max(lai_mul(y, y), most));
+        const lai_v x = lai_add(lai_load(c->sum + i), lai_max(never, lai_load_n(a + i, n - i)));
+        const lai_v y = b ? lai_add(x, lai_max(never, lai_load_n(b + i, n - i))) : x;
+        most = lai_max(lai_mul(x, x), lai_max(lai_mul(y, y), most)); /* NaN does not count */
     }
     return lai_any_greater(most, (float)(LAI_WINDOW * LAI_WINDOW));
 }
