@@ -1708,7 +1708,7 @@ static int64_t lai_form_floats(const la_layer *layer, const la_call *call, int f
                           lai_muladd(2, columns, lai_muladd(LAI_RING, 32, floats)));
     floats = lai_muladd(LAI_ROUND16(chunk * writes), 2 * rows + columns + 6 * more + 1, floats);
     floats = lai_muladd(more * partner, columns, floats);
-    return lai_muladd(rows + 2, 12 * more + 6 * partner + 17, floats);
+    return lai_muladd(rows + 2, 12 * more + 6 * partner + 32, floats);
 }
 
 /* bytes with room to align; LA_AUTO has enough for any form that it may take; 0 = overflow */
@@ -2077,7 +2077,6 @@ typedef struct lai_pair_view {
 LAI_INLINE int lai_is_ragged(const float *at, int64_t step) {
     return (((uintptr_t)at | (uintptr_t)step * sizeof *at) & 63) != 0;
 }
-
 /* what has rows of dk */
 static void lai_begin_asking(const lai_head *h, lai_pairs *c) {
     const lai_rows *const all[6] = {&h->k, &h->q, &h->log_decay, &h->factor, &h->a, &h->b};
@@ -2203,9 +2202,10 @@ typedef struct lai_chunk {
     float *first;      /* [streams][columns]: what a chunk's first token reads early */
     float *P, *factor; /* scores [streams][6][length]; [streams][6] */
     float *decay;      /* [length]: the row D_t; one decay for all channels */
-    float *x, *gamma;  /* [streams][6][rows]: gamma x; [1 + 6][rows], from the token before on */
+    float *x, *gamma;  /* [streams][6][rows]: decayed x; [1 + 6][rows], from the token before on */
+    float *since;      /* the same since the tile began, and its gate [2][rows]; per channel */
     float *sum, *rest; /* [rows] each: the logarithm of gamma; per channel */
-    float *gates, *z;  /* [6][rows], [rows] */
+    float *gates, *z;  /* [6][2][rows], [rows] */
     double log_gamma;  /* of one decay for all channels */
     lai_stream stream;
     int64_t rows, size, length; /* of a feature vector, a chunk and a row of scores */
@@ -2708,9 +2708,10 @@ typedef struct lai_scan {
 #define lai_append_keys       LAI_NAME(append_keys)
 #define lai_transpose_keys    LAI_NAME(transpose_keys)
 #define lai_narrow_scores     LAI_NAME(narrow_scores)
-#define lai_step_keys         LAI_NAME(step_keys)
-#define lai_step_all          LAI_NAME(step_all)
 #define lai_wide_scores       LAI_NAME(wide_scores)
+#define lai_past_scores       LAI_NAME(past_scores)
+#define lai_near_scores       LAI_NAME(near_scores)
+#define lai_decay_stream      LAI_NAME(decay_stream)
 #define lai_tile_factors      LAI_NAME(tile_factors)
 #define lai_tile_read         LAI_NAME(tile_read)
 #define lai_tile_panel        LAI_NAME(tile_panel)
@@ -4698,8 +4699,8 @@ LAI_NOINLINE void lai_run_pairs(const lai_head *h) {
 static void lai_read_pair(const lai_head *h, lai_pairs *c, const lai_mapped *y, int64_t t,
                           int64_t i, int64_t m) {
     const int64_t n = h->features, both = i + 1 < y->count;
-    const float *qa = y->q.at + m * y->q_next + i * y->q.step,
-                *qb = both ? qa + y->q.step : c->zeros;
+    const float *qa = y->q.at + m * y->q_next + i * y->q.step;
+    const float *qb = both ? qa + y->q.step : c->zeros;
     const float scale = h->scale;
     const float za = scale * lai_dot(qa, c->z, n), zb = scale * lai_dot(qb, c->z, n);
     const float a = scale * lai_inverse(h, za, lai_left_out(h, y, m, i));
@@ -4713,9 +4714,8 @@ static void lai_read_pair(const lai_head *h, lai_pairs *c, const lai_mapped *y, 
         float o[32];
         lai_look(lai_panel(h, c->panels, column), c->panel_rows, c->K, o);
         lai_store_n(lai_output(h, m, t, column), lai_mul(lai_set(a), lai_load(o)), cols);
-        if (both)
-            lai_store_n(lai_output(h, m, t + 1, column), lai_mul(lai_set(b), lai_load(o + 16)),
-                        cols);
+        if (!both) continue;
+        lai_store_n(lai_output(h, m, t + 1, column), lai_mul(lai_set(b), lai_load(o + 16)), cols);
     }
 }
 
@@ -5255,7 +5255,8 @@ LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
  * in tiles of six tokens and 16 columns. The first token's gate acts on S0 itself; the row D_t
  * steps on from token to token, so decays are products over the tokens between, and no gate
  * overflows or cancels. For decay per channel the keys step on instead of D: kappa_s is k_s decayed
- * up to t, and P_ts = q_t . kappa_s. Only products with s <= t are ever added up. A gate that would
+ * up to the tile, and P_ts = kappa_s . q_t times the decay since; within the tile kappa_s steps on
+ * with each token. Only products with s <= t are ever added up. A gate that would
  * take the chunk's decay below e^-60 begins a new chunk: what is left of a large state may still be
  * an ordinary number. The parallel form is one chunk.
  *
@@ -5421,7 +5422,7 @@ static void lai_transpose_keys(const lai_head *h, lai_chunk *c, int64_t begin, i
         float *to = c->transposed + s / 16 * 16 * c->rows + s % 16;
         const float *k[4];
         for (j = 0; j < 4; ++j) k[j] = c->kappa + LAI_MIN(s + j, end - 1) * c->rows;
-        if (s % 16 == 0) memset(to, 0, (size_t)(16 * c->rows) * sizeof *to);
+        if (s % 16 == 0 && s + 16 > end) memset(to, 0, (size_t)(16 * c->rows) * sizeof *to);
         for (i = 0; i < h->features; i += 4) lai_turn4(to + 16 * i, k, i, 1.0f);
     }
 }
@@ -5472,85 +5473,84 @@ LAI_NOINLINE void lai_narrow_scores(const lai_head *h, lai_chunk *c, lai_tile *x
     }
 }
 
-/* four keys stepped on by one token, and their products with two rows a, b: [key][row]; early:
- * those with a of the keys as they were */
-LAI_INLINE void lai_step_keys(float *const k[4], const lai_gate_rows *g, const float *a,
-                              const float *b, int64_t n, float sa[4], float sb[4], int early) {
-    lai_v p0 = lai_zero(), p1 = p0, p2 = p0, p3 = p0, q0 = p0, q1 = p0, q2 = p0, q3 = p0;
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const lai_v value = lai_load(g->value + i), step = lai_load(g->step + i);
-        const lai_v x = lai_load_n(a + i, n - i), y = lai_load_n(b + i, n - i);
-        const lai_v l0 = lai_load(k[0] + i), k0 = lai_decay(l0, value, step);
-        const lai_v l1 = lai_load(k[1] + i), k1 = lai_decay(l1, value, step);
-        const lai_v l2 = lai_load(k[2] + i), k2 = lai_decay(l2, value, step);
-        const lai_v l3 = lai_load(k[3] + i), k3 = lai_decay(l3, value, step);
-        lai_store(k[0] + i, k0);
-        lai_store(k[1] + i, k1);
-        lai_store(k[2] + i, k2);
-        lai_store(k[3] + i, k3);
-        p0 = lai_fma(early ? l0 : k0, x, p0);
-        p1 = lai_fma(early ? l1 : k1, x, p1);
-        p2 = lai_fma(early ? l2 : k2, x, p2);
-        p3 = lai_fma(early ? l3 : k3, x, p3);
-        q0 = lai_fma(k0, y, q0);
-        q1 = lai_fma(k1, y, q1);
-        q2 = lai_fma(k2, y, q2);
-        q3 = lai_fma(k3, y, q3);
-    }
-    lai_sum4(sa, p0, p1, p2, p3);
-    lai_sum4(sb, q0, q1, q2, q3);
-}
-
-/* the keys before row r of the tile step on; scores of streams 0 and 1 with them */
-static void lai_step_all(const lai_head *h, lai_chunk *c, const lai_tile *x, int64_t r) {
-    const int64_t n = h->features, end = (c->count + r) * c->writes,
-                  next = LAI_MIN(1, c->streams - 1);
-    const float *a = lai_stream_row(c, x->mapped, 0, r), *b = lai_stream_row(c, x->mapped, next, r);
-    lai_gate_rows g;
-    float *Pa = lai_score_row(c, 0, r), *Pb = lai_score_row(c, next, r), none[4];
-    int64_t s, j;
-    lai_gates(h, x->t + r, 0.0, c->gates, &g);
-    for (s = 0; s < end; s += 4) {
-        float *k[4];
-        for (j = 0; j < 4; ++j) /* beyond the last: room that nothing reads */
-            k[j] = s + j < end ? c->kappa + (s + j) * c->rows : c->gates + (j + 2) * c->rows;
-        if (h->before)
-            lai_step_keys(k, &g, a, b, n, Pa + s, none, 1);
-        else if (h->dplr)
-            lai_step_keys(k, &g, a, b, n, Pa + s, Pb + s, 1);
-        else
-            lai_step_keys(k, &g, a, b, n, Pa + s, Pb + s, 0);
+/* The rows x of a stream times their decay, since the chunk began (gamma) or the tile did. What is
+ * early sees that of the token before. */
+static void lai_decay_stream(const lai_head *h, lai_chunk *c, const lai_tile *x, int64_t stream,
+                             const float *decay) {
+    int64_t r, i;
+    if (!lai_is_early(h, stream)) decay += c->rows;
+    for (r = 0; r < x->rows; ++r, decay += c->rows) {
+        const float *row = lai_stream_row(c, x->mapped, stream, r);
+        float *to = c->x + (stream * LAI_TILE + r) * c->rows;
+        for (i = 0; i < h->features; i += 16)
+            lai_store(to + i, lai_mul(lai_load_n(row + i, h->features - i), lai_load(decay + i)));
     }
 }
 
-/* decay per channel: for each row in turn, every key before it steps on, and gives its scores */
+/* Decay per channel: scores with the keys before the tile, which are decayed up to it, while the
+ * rows hold the decay since. Then those keys step on to the tile's end, by the sum of its gates. */
+static void lai_past_scores(const lai_head *h, lai_chunk *c, const lai_tile *x) {
+    const int64_t past = c->count * c->writes, width = c->rows;
+    float *value = c->since + (LAI_TILE + 1) * width, *step = value + width;
+    const lai_gate_rows all = {value, step, 1, 1, LAI_MIXED};
+    const float *rows[6];
+    int64_t stream, r, s, i;
+    for (i = 0; i < width; i += 16) {
+        lai_v sum = lai_zero(), rest = sum;
+        lai_store(c->since + i, lai_set(1.0f));
+        for (r = 0; r < x->rows; ++r) {
+            const float *at = lai_gate_row(h, x->t + r, c->x);
+            sum = lai_sum_exactly(sum, lai_load_n(at + i, h->features - i), &rest);
+            lai_store(c->since + (r + 1) * width + i, lai_exp(sum, &rest));
+        }
+        lai_store_gate(value + i, step + i, sum, &rest);
+    }
+    for (stream = 0; stream < c->streams; ++stream) {
+        lai_decay_stream(h, c, x, stream, c->since);
+        for (r = 0; r < LAI_TILE; ++r)
+            rows[r] = c->x + (stream * LAI_TILE + LAI_MIN(r, x->rows - 1)) * width;
+        for (s = 0; s < past; s += 16) {
+            float *y[6];
+            for (r = 0; r < LAI_TILE; ++r) y[r] = lai_score_row(c, stream, r) + s;
+            lai_tile_set(rows, c->transposed + s * width, h->features, y);
+        }
+    }
+    for (s = 0; s < past; ++s) lai_decay_all(c->kappa + s * width, &all, width);
+}
+
+/* scores of the tile's row r with its keys before that, as they are now */
+static void lai_near_scores(const lai_head *h, const lai_chunk *c, const lai_tile *x, int64_t r,
+                            int early) {
+    int64_t stream, s;
+    for (stream = 0; stream < c->streams; ++stream)
+        for (s = c->count * c->writes; s < (c->count + r) * c->writes; ++s)
+            if (lai_is_early(h, stream) == early)
+                lai_score_row(c, stream, r)[s] = lai_dot(lai_stream_row(c, x->mapped, stream, r),
+                                                         c->kappa + s * c->rows, h->features);
+}
+
+/* decay per channel: within the tile the keys before a row step on with each row */
 LAI_NOINLINE void lai_wide_scores(const lai_head *h, lai_chunk *c, lai_tile *x) {
-    const int64_t n = h->features, writes = c->writes;
-    const float *row;
-    int64_t stream, r, s, j;
+    const int64_t writes = c->writes, past = c->count * writes;
+    lai_gate_rows g[LAI_TILE];
+    int64_t stream, r, s;
+    for (r = 0; r < x->rows; ++r) lai_gates(h, x->t + r, 0.0, c->gates + 2 * r * c->rows, g + r);
+    if (past > 0) lai_past_scores(h, c, x);
     for (r = 0; r < x->rows; ++r) {
-        const int64_t end = (c->count + r) * writes;
+        const int64_t end = past + r * writes;
         const float *own = c->kappa + end * c->rows;
-        for (stream = 1; h->before && stream < c->streams; ++stream) {
-            row = lai_stream_row(c, x->mapped, stream, r);
-            for (s = 0; s < end; ++s)
-                lai_score_row(c, stream, r)[s] = lai_dot(row, c->kappa + s * c->rows, n);
-        }
-        lai_step_all(h, c, x, r);
         if (h->before) own = x->mapped->p.at + r * x->mapped->p.step;
-        for (stream = 0; stream < c->streams; ++stream) {
-            const float *gamma = c->gamma + (lai_is_early(h, stream) ? r : r + 1) * c->rows;
-            float *P = lai_score_row(c, stream, r), *to = c->x + (stream * LAI_TILE + r) * c->rows;
-            row = lai_stream_row(c, x->mapped, stream, r);
-            for (s = 0; !h->before && stream > 1 && s < end; ++s)
-                P[s] = lai_dot(row, c->kappa + s * c->rows, n);
-            for (s = 0; s < writes; ++s) P[end + s] = lai_dot(row, own + s * c->rows, n);
-            for (j = 0; j < n; j += 16)
-                lai_store(to + j, lai_mul(lai_load_n(row + j, n - j), lai_load(gamma + j)));
-        }
+        lai_near_scores(h, c, x, r, 1);
+        for (s = past; s < end; ++s) lai_decay_all(c->kappa + s * c->rows, g + r, c->rows);
+        lai_near_scores(h, c, x, r, 0);
+        for (stream = 0; stream < c->streams; ++stream)
+            for (s = 0; s < writes; ++s)
+                lai_score_row(c, stream, r)[end + s] = lai_dot(
+                    lai_stream_row(c, x->mapped, stream, r), own + s * c->rows, h->features);
     }
+    for (stream = 0; stream < c->streams; ++stream) lai_decay_stream(h, c, x, stream, c->gamma);
     memcpy(c->gamma, c->gamma + r * c->rows, (size_t)c->rows * sizeof *c->gamma);
+    lai_transpose_keys(h, c, 0, past + r * writes);
 }
 
 /* the factor of each row of each query head: scale over the denominator */
@@ -5602,7 +5602,6 @@ LAI_INLINE void lai_ask_line(const float *row, int64_t column, int64_t width) {
     LAI_PREFETCH_L2(row + column);
     if (column == 0) LAI_PREFETCH_L2(row + width - 1); /* see lai_pair_ends */
 }
-
 /* What the next tile, from t on, reads and writes, a line of each row per panel: values first; keys
  * behind the panel's work, for more at once wait for each other. */
 LAI_NOINLINE void lai_ask_tile(const lai_head *h, int64_t t, int64_t column, int keys) {
@@ -5679,11 +5678,12 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->decay = at, at += c->length;
     c->x = at, at += c->streams * LAI_TILE * rows;
     c->gamma = at, at += (LAI_TILE + 1) * rows;
+    c->since = at, at += (LAI_TILE + 3) * rows;
     c->sum = at, at += rows;
     c->rest = at, at += rows;
-    c->gates = at, at += 6 * rows;
+    c->gates = at, at += 2 * LAI_TILE * rows;
     c->z = at, at += rows;
-    memset(c->gates, 0, (size_t)rows * 6 * sizeof *at);
+    memset(c->gates, 0, (size_t)(2 * LAI_TILE * rows) * sizeof *at);
     memset(c->decay, 0, (size_t)c->length * sizeof *at); /* lanes behind the last token */
     memset(c->gamma, 0, (size_t)rows * sizeof *at);      /* of no token before the first */
     lai_begin_stream(h, &c->stream, at, at + lai_scratch_floats(h, rows, LAI_TILE));
@@ -6399,9 +6399,10 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_append_keys
 #undef lai_transpose_keys
 #undef lai_narrow_scores
-#undef lai_step_keys
-#undef lai_step_all
 #undef lai_wide_scores
+#undef lai_past_scores
+#undef lai_near_scores
+#undef lai_decay_stream
 #undef lai_tile_factors
 #undef lai_tile_read
 #undef lai_tile_panel
