@@ -163,7 +163,8 @@ check-coverage: ## Lines of the header that the tests run, in the portable build
 			exit !(percent >= 95)
 		}' $$build/linear_attention.h.gcov
 
-# A slow machine is no fault of the header: the oracle of the tests is what the time is compared to.
+# A slow machine is no fault of the header: the oracle of the tests is what the time is compared to,
+# the shortest of three times each, since the machine may have something else to do.
 check-budget: ## Seconds to compile the implementation, its size, its stack
 	@$(call need,gcc size)
 	mkdir -p $(BUILD)
@@ -181,8 +182,12 @@ check-budget: ## Seconds to compile the implementation, its size, its stack
 	}
 	text() { size $(BUILD)/budget.o | awk 'END { print $$1 }'; }
 	bad=0
-	oracle=$$(seconds tests/oracle.c)
-	compile=$$(implementation)
+	least() { echo "$$1 $$2" | awk '{ print ($$1 < $$2 ? $$1 : $$2) }'; }
+	oracle=1000 compile=1000
+	for i in 1 2 3; do
+		oracle=$$(least $$oracle $$(seconds tests/oracle.c))
+		compile=$$(least $$compile $$(implementation))
+	done
 	at_most 'seconds to compile' $$compile \
 		$$(awk "BEGIN { s = 15 * $$oracle; print (s > 10 ? s : 10) }")
 	at_most 'bytes, all of it' $$(text) 500000

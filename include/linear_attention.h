@@ -1,6 +1,5 @@
 /* linear_attention.h - linear attention for C: every form, any gate, at the speed of the machine
- * Version 0.1.0. MIT licence, at the end of this file. C99 (and C++11), libc and libm, no other
- * files.
+ * Version 0.1.0. MIT licence, at the end of this file. C99 (and C++11), libc and libm.
  *
  * [LA-0] QUICK START
  *
@@ -2554,7 +2553,6 @@ typedef struct lai_scan {
 #define lai_exp_parts         LAI_NAME(exp_parts)
 #define lai_exp               LAI_NAME(exp)
 #define lai_exp_low           LAI_NAME(exp_low)
-#define lai_exp_n             LAI_NAME(exp_n)
 #define lai_decay             LAI_NAME(decay)
 #define lai_flush             LAI_NAME(flush)
 #define lai_flush_all         LAI_NAME(flush_all)
@@ -2637,6 +2635,7 @@ typedef struct lai_scan {
 #define lai_pair_part         LAI_NAME(pair_part)
 #define lai_pair_error        LAI_NAME(pair_error)
 #define lai_pair_output       LAI_NAME(pair_output)
+#define lai_pair_looks        LAI_NAME(pair_looks)
 #define lai_pair_panel        LAI_NAME(pair_panel)
 #define lai_dplr_panel        LAI_NAME(dplr_panel)
 #define lai_pair_block        LAI_NAME(pair_block)
@@ -3351,15 +3350,6 @@ LAI_LARGE lai_v lai_cos_sin(lai_v x, lai_v *sine) {
     odd = lai_fnma(lai_mul(lai_set(2.0f), odd), odd, one);
     *sine = lai_mul(odd, s);
     return lai_mul(odd, c);
-}
-
-/* y[i] = exp(x[i] + lo[i]) for n a multiple of 16; relative error 1e-7, 0 below -87.7 */
-static void lai_exp_n(float *y, const float *x, const float *lo, int64_t n) {
-    int64_t i;
-    for (i = 0; i < n; i += 16) {
-        const lai_v rest = lai_load(lo + i);
-        lai_store(y + i, lai_exp(lai_load(x + i), &rest));
-    }
 }
 
 /* x decayed by one token: x exp(g), from (expm1(g), on) or (exp(g), off), see the recurrent form */
@@ -4077,7 +4067,10 @@ LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_map
         deep[LAI_RING + j] = lai_split(b, x + LAI_RING + j, lo + LAI_RING + j);
         deep[2 * LAI_RING + j] = lai_split(B, x + 2 * LAI_RING + j, lo + 2 * LAI_RING + j);
     }
-    lai_exp_n(e, x, lo, 3 * LAI_RING);
+    for (j = 0; j < 3 * LAI_RING; j += 16) {
+        const lai_v rest = lai_load(lo + j);
+        lai_store(e + j, lai_exp(lai_load(x + j), &rest));
+    }
     for (p = first, j = 0; p < end; ++p, ++j) {
         lai_pair_info *info = c->info + LAI_STAGE(p);
         const float a = e[j], b = e[LAI_RING + j], B = e[2 * LAI_RING + j];
@@ -4490,6 +4483,19 @@ LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64
     lai_store_n(x->out[1] + at, lai_fma1(query->bb, u[1], b), left);
 }
 
+/* what query heads behind the first one read of a panel */
+LAI_NOINLINE void lai_pair_looks(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                                 int64_t column, int rescale, const lai_v u[2]) {
+    int64_t m;
+    for (m = 1; m < c->queries; ++m) {
+        float *S = c->panels + column * c->panel_rows, look[32];
+        lai_v o[2];
+        lai_look(S, c->panel_rows, x->pass.Q + m * 2 * c->rows, look);
+        o[0] = lai_load(look), o[1] = lai_load(look + 16);
+        lai_pair_output(h, x, m, column, rescale, u, o);
+    }
+}
+
 /* one pair, one panel */
 LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
                                int64_t column, int rescale, int write) {
@@ -4498,7 +4504,6 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
     const int delta = write == LA_WRITE_DELTA;
     float *S = c->panels + column * n;
     lai_v u[2], w[2], o[2], r[2];
-    int64_t m;
     /* additive rules ask behind the multiply-adds, which still have enough to do then: 2 % */
     if (delta) lai_pair_prefetch(h, x, column, 2);
     u[0] = lai_pair_error(h, c, x, 0, column, rescale, write);
@@ -4507,12 +4512,9 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
         u[1] = lai_pair_error(h, c, x, 1, column, rescale, write);
         if (delta) u[1] = lai_fnma(lai_pair_part(h, x, 1, column, info->kk), u[0], u[1]);
     }
-    for (m = 1; m < c->queries; ++m) {
-        float look[32];
-        lai_look(S, n, x->pass.Q + m * 2 * c->rows, look);
-        o[0] = lai_load(look);
-        o[1] = lai_load(look + 16);
-        lai_pair_output(h, x, m, column, rescale, u, o);
+    if (!LAI_LIKELY(c->queries <= 1)) {
+        const lai_v own[2] = {u[0], u[1]};
+        lai_pair_looks(h, c, x, column, rescale, own);
     }
     w[0] = lai_mul(u[0], lai_set(info->write[0]));
     if (rescale == LAI_TWICE) w[0] = lai_mul(w[0], lai_set(info->write_late));
@@ -6245,7 +6247,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_exp_parts
 #undef lai_exp
 #undef lai_exp_low
-#undef lai_exp_n
 #undef lai_decay
 #undef lai_flush
 #undef lai_flush_all
@@ -6328,6 +6329,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_pair_part
 #undef lai_pair_error
 #undef lai_pair_output
+#undef lai_pair_looks
 #undef lai_pair_panel
 #undef lai_dplr_panel
 #undef lai_pair_block
@@ -7951,33 +7953,26 @@ LA_DEF la_status la_scan_forward(const la_scan *scan) {
  *   2006.04768  Wang, Li, Khabsa, Fang, Ma (2020), Linformer
  *   2006.16236  Katharopoulos, Vyas, Pappas, Fleuret (2020), Transformers are RNNs
  *   2009.14794  Choromanski, Likhosherstov et al. (2020), Rethinking Attention with Performers
- *   2102.11174  Schlag, Irie, Schmidhuber (2021), Linear Transformers Are Secretly Fast Weight
- *               Programmers
+ *   2102.11174  Schlag et al. (2021), Linear Transformers Are Secretly Fast Weight Programmers
  *   2103.02143  Peng, Pappas, Yogatama et al. (2021), Random Feature Attention
  *   2202.08791  Qin, Sun, Deng et al. (2022), cosFormer: Rethinking Softmax in Attention
  *   2205.14135  Dao, Fu, Ermon, Rudra, Re (2022), FlashAttention
  *   2305.13048  Peng, Alcaide, Anthony et al. (2023), RWKV
  *   2307.08621  Sun, Dong, Huang et al. (2023), Retentive Network
- *   2309.17453  Xiao, Tian, Chen, Han, Lewis (2023), Efficient Streaming Language Models with
- *               Attention Sinks
+ *   2309.17453  Xiao et al. (2023), Efficient Streaming Language Models with Attention Sinks
  *   2311.04823  Qin, Yang, Zhong (2023), Hierarchically Gated Recurrent Neural Network
  *   2312.06635  Yang, Wang, Shen, Panda, Kim (2023), Gated Linear Attention Transformers
  *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
  *   2402.04347  Zhang, Bhatia, Kumbong, Re (2024), The Hedgehog and the Porcupine
  *   2402.18668  Arora, Eyuboglu, Zhang et al. (2024), Simple Linear Attention Language Models
- *               Balance the Recall-Throughput Tradeoff
  *   2404.07143  Munkhdalai, Faruqui, Gopal (2024), Leave No Context Behind
- *   2404.05892  Peng, Goldstein, Anthony et al. (2024), Eagle and Finch: RWKV with Matrix-Valued
- *               States and Dynamic Recurrence
+ *   2404.05892  Peng, Goldstein, Anthony et al. (2024), Eagle and Finch
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
- *   2406.06484  Yang, Wang, Zhang et al. (2024), Parallelizing Linear Transformers with the
- *               Delta Rule
- *   2409.04431  Ramapuram, Danieli, Dhekane et al. (2024), Theory, Analysis, and Best Practices for
- *               Sigmoid Self-Attention
+ *   2406.06484  Yang et al. (2024), Parallelizing Linear Transformers with the Delta Rule
+ *   2409.04431  Ramapuram et al. (2024), Theory ... of Sigmoid Self-Attention
  *   2412.06464  Yang, Kautz, Hatamizadeh (2024), Gated Delta Networks
  *   2501.08313  MiniMax (2025), MiniMax-01
- *   2503.14456  Peng, Zhang, Goldstein et al. (2025), RWKV-7 "Goose" with Expressive Dynamic State
- *               Evolution
+ *   2503.14456  Peng, Zhang, Goldstein et al. (2025), RWKV-7 "Goose"
  *   2510.26692  Kimi Team (2025), Kimi Linear
  *   2605.22791  Hatamizadeh, Choi, Kautz (2026), Gated DeltaNet-2
  *
