@@ -2201,8 +2201,8 @@ typedef struct lai_chunk {
     float *first;      /* [streams][columns]: what a chunk's first token reads early */
     float *P, *factor; /* scores [streams][6][length]; [streams][6] */
     float *decay;      /* [length]: the row D_t; one decay for all channels */
-    float *x, *gamma;  /* [streams][6][rows]: decayed x; [1 + 6][rows], from the token before on */
-    float *since;      /* the same since the tile began, and its gate [2][rows]; per channel */
+    float *x, *gamma;  /* [streams][6][rows]: decayed x; [1 + 6][rows], from the token before on, */
+                       /* and per channel the same since the tile began, and its gate [2][rows] */
     float *sum, *rest; /* [rows] each: the logarithm of gamma; per channel */
     float *gates, *z;  /* [6][2][rows], [rows] */
     double log_gamma;  /* of one decay for all channels */
@@ -2217,7 +2217,7 @@ typedef struct lai_chunk {
 /* up to six tokens: their features, gates as lai_store_gate has them, and decays of S0 */
 typedef struct lai_tile {
     const lai_mapped *mapped;
-    float value[16], step[16], gamma[16];
+    float value[16], step[16], gamma[LAI_TILE];
     int64_t t, rows;
 } lai_tile;
 
@@ -5493,22 +5493,23 @@ static void lai_decay_stream(const lai_head *h, lai_chunk *c, const lai_tile *x,
  * rows hold the decay since. Then those keys step on to the tile's end, by the sum of its gates. */
 static void lai_past_scores(const lai_head *h, lai_chunk *c, const lai_tile *x) {
     const int64_t past = c->count * c->writes, width = c->rows;
-    float *value = c->since + (LAI_TILE + 1) * width, *step = value + width;
+    float *since = c->gamma + (LAI_TILE + 1) * width;
+    float *value = since + (LAI_TILE + 1) * width, *step = value + width;
     const lai_gate_rows all = {value, step, 1, 1, LAI_MIXED};
     const float *rows[6];
     int64_t stream, r, s, i;
     for (i = 0; i < width; i += 16) {
         lai_v sum = lai_zero(), rest = sum;
-        lai_store(c->since + i, lai_set(1.0f));
+        lai_store(since + i, lai_set(1.0f));
         for (r = 0; r < x->rows; ++r) {
             const float *at = lai_gate_row(h, x->t + r, c->x);
             sum = lai_sum_exactly(sum, lai_load_n(at + i, h->features - i), &rest);
-            lai_store(c->since + (r + 1) * width + i, lai_exp(sum, &rest));
+            lai_store(since + (r + 1) * width + i, lai_exp(sum, &rest));
         }
         lai_store_gate(value + i, step + i, sum, &rest);
     }
     for (stream = 0; stream < c->streams; ++stream) {
-        lai_decay_stream(h, c, x, stream, c->since);
+        lai_decay_stream(h, c, x, stream, since);
         for (r = 0; r < LAI_TILE; ++r)
             rows[r] = c->x + (stream * LAI_TILE + LAI_MIN(r, x->rows - 1)) * width;
         for (s = 0; s < past; s += 16) {
@@ -5679,8 +5680,7 @@ static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
     c->factor = at, at += c->streams * LAI_TILE;
     c->decay = at, at += c->length;
     c->x = at, at += c->streams * LAI_TILE * rows;
-    c->gamma = at, at += (LAI_TILE + 1) * rows;
-    c->since = at, at += (LAI_TILE + 3) * rows;
+    c->gamma = at, at += (2 * LAI_TILE + 4) * rows;
     c->sum = at, at += rows;
     c->rest = at, at += rows;
     c->gates = at, at += 2 * LAI_TILE * rows;
