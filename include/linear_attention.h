@@ -4723,18 +4723,18 @@ static void lai_read_pair(const lai_head *h, lai_pairs *c, const lai_mapped *y, 
 
 LAI_NOINLINE void lai_run_bidirectional(const lai_head *h) {
     lai_pairs c;
+    lai_mapped *const y = &c.staged; /* it is free by then, and stack is scarce */
     int64_t t, i, m, count;
     lai_begin_pairs(h, &c);
     c.queries = 0;
     lai_absorb_pairs(h, &c);
     lai_end_pairs(h, &c);
     for (t = 0; t < h->tokens; t += count) {
-        lai_mapped y;
         count = LAI_MIN(2 * LAI_RING, h->tokens - t);
-        lai_map(h, &c.stream, t, count, 0, 1, &y);
-        for (i = 0; i < count; ++i) y.k_max[i] = c.stream.maximum;
+        lai_map(h, &c.stream, t, count, 0, 1, y);
+        for (i = 0; i < count; ++i) y->k_max[i] = c.stream.maximum;
         for (i = 0; i < count; i += 2)
-            for (m = 0; m < h->queries; ++m) lai_read_pair(h, &c, &y, t + i, i, m);
+            for (m = 0; m < h->queries; ++m) lai_read_pair(h, &c, y, t + i, i, m);
         lai_finish(h, t, count, 0, h->columns);
     }
 }
