@@ -1,5 +1,5 @@
 /* linear_attention.h - linear attention for C: every form, any gate, at the speed of the machine
- * Version 0.1.0. MIT licence, at the end of this file. C99 (and C++11), libc and libm.
+ * Version 0.1.0. MIT licence, at the end. C99 (and C++11), libc and libm, no other files.
  *
  * [LA-0] QUICK START
  *
@@ -2004,9 +2004,9 @@ typedef struct lai_pairs {
     int64_t width;                            /* columns of the panels that stay in L1 */
     int64_t tokens;                           /* of a pair: 2, of DPLR 1 */
     lai_rows ask[6];  /* k and what else has rows of dk: what is prefetched, */
-    int ragged;       /* rows begin within a line: see lai_pair_ends */
     int asked;        /* how many these are, */
-    int64_t ahead;    /* and tokens from a pair to the one whose k and q are asked for with it */
+    int64_t ahead;    /* and tokens from a pair to the one whose rows are asked for with it */
+    int ragged;       /* some begin within a line: see lai_pair_ends */
     int gated, light; /* light: features are made with a pair's coefficients, not staged */
     double log_scale; /* ln G of one decay for all rows */
 } lai_pairs;
@@ -2076,20 +2076,21 @@ typedef struct lai_pair_view {
 LAI_INLINE int lai_is_ragged(const float *at, int64_t step) {
     return (((uintptr_t)at | (uintptr_t)step * sizeof *at) & 63) != 0;
 }
-/* what has rows of dk */
-static void lai_begin_asking(const lai_head *h, lai_pairs *c) {
+/* what has rows of dk, to be asked for; returns how many these are */
+static int lai_rows_to_ask(const lai_head *h, int reads, lai_rows ask[6]) {
     const lai_rows *const all[6] = {&h->k, &h->q, &h->log_decay, &h->factor, &h->a, &h->b};
-    const int reads = c->queries > 0 && !h->bidirectional, dplr = h->dplr;
-    const int there[6] = {1, reads, h->gates_wide, h->factor.step != 0, dplr, dplr};
-    int i;
-    c->ragged = lai_is_ragged(h->v.at, h->v.step) || lai_is_ragged(h->out, h->out_step);
-    for (i = c->asked = 0; i < 6; ++i) {
-        if (!there[i]) continue;
-        c->ask[c->asked++] = *all[i];
-        c->ragged |= lai_is_ragged(all[i]->at, all[i]->step);
-    }
+    const int there[6] = {1, reads, h->gates_wide, h->factor.step != 0, h->dplr, h->dplr};
+    int i, n;
+    for (i = n = 0; i < 6; ++i)
+        if (there[i]) ask[n++] = *all[i];
+    return n;
 }
-
+static void lai_begin_asking(const lai_head *h, lai_pairs *c) {
+    int i;
+    c->asked = lai_rows_to_ask(h, c->queries > 0 && !h->bidirectional, c->ask);
+    c->ragged = lai_is_ragged(h->v.at, h->v.step) || lai_is_ragged(h->out, h->out_step);
+    for (i = 0; i < c->asked; ++i) c->ragged |= lai_is_ragged(c->ask[i].at, c->ask[i].step);
+}
 /* of pairs that follow: v and out soon, the rest when their coefficients are made */
 LAI_INLINE void lai_view_ahead(const lai_head *h, const lai_pairs *c, int64_t t, lai_pair_view *x) {
     const int64_t left = LAI_MAX(h->keys - c->tokens - t, 0), second = x->both ? c->tokens - 1 : 0;
@@ -5258,9 +5259,9 @@ LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
  * steps on from token to token, so decays are products over the tokens between, and no gate
  * overflows or cancels. For decay per channel the keys step on instead of D: kappa_s is k_s decayed
  * up to the tile, and P_ts = kappa_s . q_t times the decay since; within the tile kappa_s steps on
- * with each token. Only products with s <= t are ever added up. A gate that would
- * take the chunk's decay below e^-60 begins a new chunk: what is left of a large state may still be
- * an ordinary number. The parallel form is one chunk.
+ * with each token. Only products with s <= t are ever added up. A gate that would take the chunk's
+ * decay below e^-60 begins a new chunk: what is left of a large state may still be an ordinary
+ * number. The parallel form is one chunk.
  *
  * What reads early, before the token's own gate acts, sees D of the token before: the queries of
  * LA_READ_BEFORE, whose own score P_tt then is q_t . bonus k_t, and a_t, which gives DPLR's e_t.
@@ -5498,12 +5499,12 @@ static void lai_past_scores(const lai_head *h, lai_chunk *c, const lai_tile *x) 
     const lai_gate_rows all = {value, step, 1, 1, LAI_MIXED};
     const float *rows[6];
     int64_t stream, r, s, i;
+    for (r = 0; r < x->rows; ++r) rows[r] = lai_gate_row(h, x->t + r, c->x + r * width);
     for (i = 0; i < width; i += 16) {
         lai_v sum = lai_zero(), rest = sum;
         lai_store(since + i, lai_set(1.0f));
         for (r = 0; r < x->rows; ++r) {
-            const float *at = lai_gate_row(h, x->t + r, c->x);
-            sum = lai_sum_exactly(sum, lai_load_n(at + i, h->features - i), &rest);
+            sum = lai_sum_exactly(sum, lai_load_n(rows[r] + i, h->features - i), &rest);
             lai_store(since + (r + 1) * width + i, lai_exp(sum, &rest));
         }
         lai_store_gate(value + i, step + i, sum, &rest);
@@ -5609,16 +5610,17 @@ LAI_INLINE void lai_ask_line(const float *row, int64_t column, int64_t width) {
  * behind the panel's work, for more at once wait for each other. */
 LAI_NOINLINE void lai_ask_tile(const lai_head *h, int64_t t, int64_t column, int keys) {
     const int64_t end = LAI_MIN(t + LAI_TILE, h->keys);
+    lai_rows ask[6];
+    const int asked = keys ? lai_rows_to_ask(h, 1, ask) : 0;
     int64_t m, i;
     for (; t < end; ++t) {
         if (!keys) lai_ask_line(h->v.at + t * h->v.step + h->first, column, h->columns);
         for (m = 0; !keys && m < h->queries; ++m)
             lai_ask_line(lai_output(h, m, t, h->first), column, h->columns);
         for (i = column; keys && i < h->dim_k; i += h->columns) {
-            lai_ask_line(h->k.at + t * h->k.step, i, h->dim_k);
-            for (m = 0; m < h->queries; ++m)
+            for (m = 0; m < asked; ++m) lai_ask_line(ask[m].at + t * ask[m].step, i, h->dim_k);
+            for (m = 1; m < h->queries; ++m)
                 lai_ask_line(h->q.at + m * h->q_next + t * h->q.step, i, h->dim_k);
-            if (h->gates_wide) lai_ask_line(h->log_decay.at + t * h->log_decay.step, i, h->dim_k);
         }
     }
 }
@@ -7965,11 +7967,13 @@ LA_DEF la_status la_scan_forward(const la_scan *scan) {
  *   2401.04658  Qin, Sun, Li et al. (2024), Lightning Attention-2
  *   2402.04347  Zhang, Bhatia, Kumbong, Re (2024), The Hedgehog and the Porcupine
  *   2402.18668  Arora, Eyuboglu, Zhang et al. (2024), Simple Linear Attention Language Models
+ *               Balance the Recall-Throughput Tradeoff
  *   2404.07143  Munkhdalai, Faruqui, Gopal (2024), Leave No Context Behind
  *   2404.05892  Peng, Goldstein, Anthony et al. (2024), Eagle and Finch
  *   2405.21060  Dao, Gu (2024), Transformers are SSMs
  *   2406.06484  Yang et al. (2024), Parallelizing Linear Transformers with the Delta Rule
- *   2409.04431  Ramapuram et al. (2024), Theory ... of Sigmoid Self-Attention
+ *   2409.04431  Ramapuram et al. (2024), Theory, Analysis, and Best Practices for Sigmoid
+ *               Self-Attention
  *   2412.06464  Yang, Kautz, Hatamizadeh (2024), Gated Delta Networks
  *   2501.08313  MiniMax (2025), MiniMax-01
  *   2503.14456  Peng, Zhang, Goldstein et al. (2025), RWKV-7 "Goose"
