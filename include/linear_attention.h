@@ -1644,16 +1644,16 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
     return (int64_t)(limit * (isa == LA_ISA_AVX512 ? 0.85 : 1.0));
 }
 
-/* From how many tokens on the chunkwise form repays copying the state into panels and out of them,
- * which is more work for [dv][r]. */
+/* From so many tokens on the chunkwise form repays moving the state to panels and back. */
 static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
     const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
+    const double size = lai_mean_size(layer);
     if (lai_projects(layer)) return vk ? 9 : wider ? 7 : 6; /* tiles */
     if (layer->write == LA_WRITE_DPLR) return vk ? 17 : 5;
     if (layer->read == LA_READ_BEFORE) return vk ? 28 : 10;
-    if (layer->write != LA_WRITE_ADD) return vk ? 18 : lai_mean_size(layer) >= 64.0 ? 5 : 7;
-    if (layer->normalised) return vk ? 28 : wider ? 10 : 9; /* whose coefficients cost more */
-    return vk ? 28 : wider ? 10 : 7;
+    if (layer->write != LA_WRITE_ADD) return vk ? 18 : size >= 64.0 && (wide || wider) ? 6 : 8;
+    if (layer->normalised) return vk ? 28 : wider ? 10 : wide || size < 32.0 ? 9 : 12;
+    return vk ? 28 : wider ? 10 : wide ? 8 : size < 32.0 ? 9 : 12;
 }
 
 /* Rules that have anything else per key channel take their gates so, too: one for all channels is
