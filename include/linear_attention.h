@@ -2077,7 +2077,7 @@ LAI_INLINE int lai_is_ragged(const float *at, int64_t step) {
     return (((uintptr_t)at | (uintptr_t)step * sizeof *at) & 63) != 0;
 }
 /* what has rows of dk, to be asked for; returns how many these are */
-static int lai_rows_to_ask(const lai_head *h, int reads, lai_rows ask[6]) {
+LAI_INLINE int lai_rows_to_ask(const lai_head *h, int reads, lai_rows ask[6]) {
     const lai_rows *const all[6] = {&h->k, &h->q, &h->log_decay, &h->factor, &h->a, &h->b};
     const int there[6] = {1, reads, h->gates_wide, h->factor.step != 0, h->dplr, h->dplr};
     int i, n;
