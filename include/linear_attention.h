@@ -2496,33 +2496,14 @@ typedef struct lai_scan {
 
 #define LAI_NAME(x) LAI_PASTE(LAI_SUFFIX, x)
 
-/* The names of a pass: lai_x is lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE. */
+/* The names of a pass: lai_x is lai_avx2_x, lai_scalar_x, .. until the end of the ENGINE. What only
+ * one pass has keeps its name. */
 #define lai_r                 LAI_NAME(r)
 #define lai_lanes             LAI_NAME(lanes)
 #define lai_r_times_pow2      LAI_NAME(r_times_pow2)
 #define lai_r_sum4            LAI_NAME(r_sum4)
-#define lai_r_upper           LAI_NAME(r_upper)
-#define lai_r_half            LAI_NAME(r_half)
-#define lai_r_load            LAI_NAME(r_load)
-#define lai_r_store           LAI_NAME(r_store)
 #define lai_r_load_n          LAI_NAME(r_load_n)
 #define lai_r_store_n         LAI_NAME(r_store_n)
-#define lai_r_bits            LAI_NAME(r_bits)
-#define lai_r_set             LAI_NAME(r_set)
-#define lai_r_max             LAI_NAME(r_max)
-#define lai_r_min             LAI_NAME(r_min)
-#define lai_r_exponent        LAI_NAME(r_exponent)
-#define lai_r_add             LAI_NAME(r_add)
-#define lai_r_sub             LAI_NAME(r_sub)
-#define lai_r_mul             LAI_NAME(r_mul)
-#define lai_r_div             LAI_NAME(r_div)
-#define lai_r_not_less        LAI_NAME(r_not_less)
-#define lai_r_greater         LAI_NAME(r_greater)
-#define lai_r_keep            LAI_NAME(r_keep)
-#define lai_r_fma             LAI_NAME(r_fma)
-#define lai_r_fnma            LAI_NAME(r_fnma)
-#define lai_r_any             LAI_NAME(r_any)
-#define lai_r_sum             LAI_NAME(r_sum)
 #define lai_v                 LAI_NAME(v)
 #define lai_make              LAI_NAME(make)
 #define lai_add               LAI_NAME(add)
@@ -2565,6 +2546,9 @@ typedef struct lai_scan {
 #define lai_dot4              LAI_NAME(dot4)
 #define lai_dot               LAI_NAME(dot)
 #define lai_pair_row          LAI_NAME(pair_row)
+#define lai_two               LAI_NAME(two)
+#define lai_madd              LAI_NAME(madd)
+#define lai_times             LAI_NAME(times)
 #define lai_sum_sets          LAI_NAME(sum_sets)
 #define lai_pair              LAI_NAME(pair)
 #define lai_pair_pass         LAI_NAME(pair_pass)
@@ -2637,8 +2621,10 @@ typedef struct lai_scan {
 #define lai_pair_error        LAI_NAME(pair_error)
 #define lai_pair_output       LAI_NAME(pair_output)
 #define lai_pair_looks        LAI_NAME(pair_looks)
-#define lai_pair_panel        LAI_NAME(pair_panel)
-#define lai_dplr_panel        LAI_NAME(dplr_panel)
+#define lai_pair_before       LAI_NAME(pair_before)
+#define lai_pair_behind       LAI_NAME(pair_behind)
+#define lai_pair_panels       LAI_NAME(pair_panels)
+#define lai_dplr_output       LAI_NAME(dplr_output)
 #define lai_pair_block        LAI_NAME(pair_block)
 #define lai_settle_pairs      LAI_NAME(settle_pairs)
 #define lai_layout_pairs      LAI_NAME(layout_pairs)
@@ -2754,6 +2740,7 @@ typedef struct lai_scan {
 #define LAI_ADD_SETS   2           /* of sums of the pair pass: see lai_pair */
 #define LAI_DELTA_SETS 1
 #define LAI_DPLR_SETS  2
+#define LAI_PANELS     1
 #define LAI_LARGE      LAI_INLINE /* what the scalar pass needs many instructions for */
 #define LAI_APART      0
 #define LAI_ROWS4      LAI_UNROLL4
@@ -2828,6 +2815,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS       4
 #define LAI_DELTA_SETS     2
 #define LAI_DPLR_SETS      4
+#define LAI_PANELS         2
 #define LAI_LARGE          LAI_INLINE
 #define LAI_APART          0
 #define LAI_ROWS4          LAI_UNROLL4
@@ -2894,6 +2882,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS           1
 #define LAI_DELTA_SETS         1
 #define LAI_DPLR_SETS          1
+#define LAI_PANELS             1
 #define LAI_LARGE              LAI_INLINE
 #define LAI_APART              0
 #define LAI_ROWS4              LAI_UNROLL4
@@ -2954,6 +2943,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #define LAI_ADD_SETS     1
 #define LAI_DELTA_SETS   1
 #define LAI_DPLR_SETS    1
+#define LAI_PANELS       1
 #define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
 #define LAI_APART        1 /* fewer kernels of the recurrent form: see the tables of passes */
 #define LAI_ROWS4        LAI_LOOP4
@@ -3400,8 +3390,34 @@ LAI_INLINE void lai_tile6(const float *const x[6], int64_t step, const float *M,
     lai_v a = add ? lai_load(y[0]) : lai_zero(), b = add ? lai_load(y[1]) : lai_zero();
     lai_v c = add ? lai_load(y[2]) : lai_zero(), d = add ? lai_load(y[3]) : lai_zero();
     lai_v e = add ? lai_load(y[4]) : lai_zero(), f = add ? lai_load(y[5]) : lai_zero();
-    int64_t i;
-    for (i = 0; i < n * step; i += step, M += 16) {
+    int64_t i = 0;
+#if LAI_LANES == 16
+    {
+        lai_v a2 = lai_zero(), b2 = a2, c2 = a2, d2 = a2, e2 = a2, f2 = a2;
+        for (; i + step < n * step; i += 2 * step, M += 32) {
+            const lai_v m = lai_load(M), m2 = lai_load(M + 16);
+            a = lai_fma1(xa[i], m, a);
+            b = lai_fma1(xb[i], m, b);
+            c = lai_fma1(xc[i], m, c);
+            d = lai_fma1(xd[i], m, d);
+            e = lai_fma1(xe[i], m, e);
+            f = lai_fma1(xf[i], m, f);
+            a2 = lai_fma1(xa[i + step], m2, a2);
+            b2 = lai_fma1(xb[i + step], m2, b2);
+            c2 = lai_fma1(xc[i + step], m2, c2);
+            d2 = lai_fma1(xd[i + step], m2, d2);
+            e2 = lai_fma1(xe[i + step], m2, e2);
+            f2 = lai_fma1(xf[i + step], m2, f2);
+        }
+        a = lai_add(a, a2);
+        b = lai_add(b, b2);
+        c = lai_add(c, c2);
+        d = lai_add(d, d2);
+        e = lai_add(e, e2);
+        f = lai_add(f, f2);
+    }
+#endif
+    for (; i < n * step; i += step, M += 16) {
         const lai_v m = lai_load(M);
         a = lai_fma1(xa[i], m, a);
         b = lai_fma1(xb[i], m, b);
@@ -3469,73 +3485,95 @@ LAI_LARGE float lai_dot(const float *x, const float *y, int64_t n) {
  * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, 4 for one token of
  * DPLR, which is all the arithmetic there is. Eight rows a turn: with two, the loop itself took
  * a fifth of the instructions. */
-LAI_INLINE void lai_pair_row(float *S, const float *Q, const float *K, const float *R,
-                             const float *rho, int rescale, int write, const lai_v u[2], lai_v o[2],
-                             lai_v r[2]) {
-    lai_v x = lai_load(S);
-    LAI_FENCE(x);
+typedef struct lai_two { /* the same of two panels side by side, or of one: a */
+    lai_v a, b;
+} lai_two;
+
+LAI_INLINE void lai_madd(const float *s, const lai_two *x, lai_two *y, int panels) {
+    if (panels == 1) {
+        y->a = lai_fma1(*s, x->a, y->a);
+    } else {
+        const lai_v both = lai_set(*s);
+        y->a = lai_fma(both, x->a, y->a);
+        y->b = lai_fma(both, x->b, y->b);
+    }
+}
+LAI_INLINE void lai_times(float s, lai_two *x, int panels) {
+    x->a = lai_mul(x->a, lai_set(s));
+    if (panels == 2) x->b = lai_mul(x->b, lai_set(s));
+}
+
+LAI_INLINE void lai_pair_row(float *S, int64_t next, const float *Q, const float *K, const float *R,
+                             const float *rho, int rescale, int write, int panels,
+                             const lai_two u[2], lai_two o[2], lai_two r[2]) {
+    lai_two x = {lai_load(S), panels == 2 ? lai_load(S + next) : lai_zero()};
+    LAI_FENCE(x.a);
+    if (panels == 2) LAI_FENCE(x.b);
     if (write != LA_WRITE_DPLR) {
-        o[0] = lai_fma1(Q[0], x, o[0]);
-        o[1] = lai_fma1(Q[8], x, o[1]);
-        LAI_FENCE_SUM(o[0]);
-        LAI_FENCE_SUM(o[1]);
+        lai_madd(Q, &x, o, panels);
+        lai_madd(Q + 8, &x, o + 1, panels);
+        LAI_FENCE_SUM(o[0].a);
+        LAI_FENCE_SUM(o[1].a);
     }
     if (rescale == LAI_LOOK) return;
-    if (rescale != LAI_KEEP) x = lai_mul(x, lai_set(rho[0]));
-    if (rescale == LAI_TWICE) x = lai_mul(x, lai_set(rho[1]));
-    x = lai_fma1(K[0], u[0], x);
-    LAI_FENCE_SUM(x);
-    x = lai_fma1(K[8], u[1], x);
-    lai_store(S, x);
+    if (rescale != LAI_KEEP) lai_times(rho[0], &x, panels);
+    if (rescale == LAI_TWICE) lai_times(rho[1], &x, panels);
+    lai_madd(K, u, &x, panels);
+    LAI_FENCE_SUM(x.a);
+    lai_madd(K + 8, u + 1, &x, panels);
+    lai_store(S, x.a);
+    if (panels == 2) lai_store(S + next, x.b);
     if (write != LA_WRITE_ADD) {
-        r[0] = lai_fma1(R[0], x, r[0]);
-        r[1] = lai_fma1(R[8], x, r[1]);
-        LAI_FENCE_SUM(r[0]);
-        LAI_FENCE_SUM(r[1]);
+        lai_madd(R, &x, r, panels);
+        lai_madd(R + 8, &x, r + 1, panels);
+        LAI_FENCE_SUM(r[0].a);
+        LAI_FENCE_SUM(r[1].a);
     }
 }
 
-LAI_INLINE lai_v lai_sum_sets(lai_v a, lai_v b, lai_v c, lai_v d, int sets) {
-    if (sets == 1) return a;
-    return sets == 2 ? lai_add(a, b) : lai_add(lai_add(a, c), lai_add(b, d));
+LAI_INLINE lai_two lai_sum_sets(lai_two x[4][2], int i, int sets) {
+    lai_two sum = x[0][i];
+    if (sets == 2) sum.a = lai_add(sum.a, x[1][i].a), sum.b = lai_add(sum.b, x[1][i].b);
+    if (sets == 4) sum.a = lai_add(lai_add(sum.a, x[2][i].a), lai_add(x[1][i].a, x[3][i].a));
+    return sum;
 }
 
 /* The sums of several rows are kept apart, as many as it takes to keep the multiply-add units busy
  * and as registers allow. */
-LAI_INLINE void lai_pair(float *S, int64_t n, const lai_pass *pass, const lai_v u[2], lai_v sum[2],
-                         lai_v predicted[2], int rescale, int write) {
-    const lai_v zero = lai_zero();
-    const int sets = write == LA_WRITE_ADD ? LAI_ADD_SETS : LAI_DELTA_SETS;
-    const int r_sets = write == LA_WRITE_DPLR ? LAI_DPLR_SETS : LAI_DELTA_SETS;
+LAI_INLINE void lai_pair(float *S, int64_t n, const lai_pass *pass, int panels, const lai_two u[2],
+                         lai_two sum[2], lai_two predicted[2], int rescale, int write) {
+    const lai_two zero = {lai_zero(), lai_zero()};
+    const int sets = (write == LA_WRITE_ADD ? LAI_ADD_SETS : LAI_DELTA_SETS) / panels;
+    const int r_sets = (write == LA_WRITE_DPLR ? LAI_DPLR_SETS : LAI_DELTA_SETS) / panels;
     const int64_t next = rescale == LAI_ROWS; /* a rho for every row */
     const float *Q = pass->Q, *K = pass->K, *R = pass->R, *rho = pass->rho;
-    lai_v o[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
-    lai_v r[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
+    lai_two o[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
+    lai_two r[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
     int64_t i, j;
 #define LAI_ROW(j)                                                                                 \
-    lai_pair_row(S + 16 * (j), Q + (j), K + (j), R + (j), rho + (j)*next, rescale, write, u,       \
-                 o[(j) % sets], r[(j) % r_sets])
+    lai_pair_row(S + 16 * (j), 16 * n, Q + (j), K + (j), R + (j), rho + (j)*next, rescale, write,  \
+                 panels, u, o[(j) % sets], r[(j) % r_sets])
     for (i = 0; i < n; i += 8, S += 128, Q += 16, K += 16, R += 16, rho += 8 * next) {
         LAI_ROWS4(j, 0, LAI_ROW);
         LAI_ROWS4(j, 4, LAI_ROW);
     }
 #undef LAI_ROW
-    sum[0] = lai_sum_sets(o[0][0], o[1][0], o[2][0], o[3][0], sets);
-    sum[1] = lai_sum_sets(o[0][1], o[1][1], o[2][1], o[3][1], sets);
+    sum[0] = lai_sum_sets(o, 0, sets);
+    sum[1] = lai_sum_sets(o, 1, sets);
     if (write == LA_WRITE_ADD) return;
-    predicted[0] = lai_sum_sets(r[0][0], r[1][0], r[2][0], r[3][0], r_sets);
-    predicted[1] = lai_sum_sets(r[0][1], r[1][1], r[2][1], r[3][1], r_sets);
+    predicted[0] = lai_sum_sets(r, 0, r_sets);
+    predicted[1] = lai_sum_sets(r, 1, r_sets);
 }
 
 /* o = sum of Q_i S_i, [2][16], and nothing written */
 LAI_NOINLINE void lai_look(float *S, int64_t n, const float *Q, float *o) {
-    const lai_v none[2] = {lai_zero(), lai_zero()};
-    lai_v sum[2] = {none[0], none[0]};
+    const lai_two none[2] = {{lai_zero(), lai_zero()}, {lai_zero(), lai_zero()}};
+    lai_two sum[2];
     lai_pass pass;
     pass.Q = pass.K = pass.R = pass.rho = Q;
-    lai_pair(S, n, &pass, none, sum, sum, LAI_LOOK, LA_WRITE_ADD);
-    lai_store(o, sum[0]);
-    lai_store(o + 16, sum[1]);
+    lai_pair(S, n, &pass, 1, none, sum, sum, LAI_LOOK, LA_WRITE_ADD);
+    lai_store(o, sum[0].a);
+    lai_store(o + 16, sum[1].a);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -4468,13 +4506,12 @@ LAI_INLINE lai_v lai_pair_error(const lai_head *h, const lai_pairs *c, const lai
     return lai_fnma(lai_pair_part(h, x, i, column, x->info->read[i]), r, u);
 }
 
-/* o of query head m, from what the pass read (o) and the tokens' own writes (u) */
+/* o of query head m, from what the pass read (a, b) and the tokens' own writes (u) */
 LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64_t m,
-                                int64_t column, int rescale, const lai_v u[2], const lai_v o[2]) {
+                                int64_t column, int rescale, const lai_v u[2], lai_v a, lai_v b) {
     const lai_pair_query *query = x->query + m;
     const int64_t left = h->columns - column;
     const int64_t at = m * h->out_next + column;
-    lai_v a = o[0], b = o[1];
     if (rescale == LAI_TWICE) a = lai_mul(a, lai_set(x->info->late[0]));
     if (rescale == LAI_TWICE) b = lai_mul(b, lai_set(x->info->late[1]));
     a = lai_fma1(query->read[0], a, lai_mul(lai_set(query->aa), u[0]));
@@ -4490,21 +4527,39 @@ LAI_NOINLINE void lai_pair_looks(const lai_head *h, const lai_pairs *c, const la
     int64_t m;
     for (m = 1; m < c->queries; ++m) {
         float *S = c->panels + column * c->panel_rows, look[32];
-        lai_v o[2];
         lai_look(S, c->panel_rows, x->pass.Q + m * 2 * c->rows, look);
-        o[0] = lai_load(look), o[1] = lai_load(look + 16);
-        lai_pair_output(h, x, m, column, rescale, u, o);
+        lai_pair_output(h, x, m, column, rescale, u, lai_load(look), lai_load(look + 16));
     }
 }
 
-/* one pair, one panel */
-LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                               int64_t column, int rescale, int write) {
+/* one token of DPLR; all decay is in the coefficients: its outputs, and e of the next token */
+LAI_INLINE void lai_dplr_output(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                                int64_t column, lai_v o, lai_v e) {
+    const int64_t n = c->panel_rows, left = h->columns - column;
+    const lai_v scale = lai_set(h->scale);
+    float *out = x->out[0] + column, look[32];
+    int64_t m;
+    lai_store(c->predicted + 2 * column, e);
+    lai_store_n(out, lai_mul(scale, o), left);
+    for (m = 1; m < c->queries; ++m) {
+        const int second = m % 2 == 0;
+        if (!second) lai_look(c->panels + column * n, n, x->pass.R + (m + 1) * c->rows, look);
+        lai_store_n(out + m * h->out_next, lai_mul(scale, lai_load(look + 16 * second)), left);
+    }
+}
+
+/* before the pass over a panel: u of both tokens, and w, which is what the pass writes with */
+LAI_INLINE void lai_pair_before(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                                int64_t column, int rescale, int write, lai_v u[2], lai_v *wa,
+                                lai_v *wb) {
     const lai_pair_info *info = x->info;
-    const int64_t n = c->panel_rows;
     const int delta = write == LA_WRITE_DELTA;
-    float *S = c->panels + column * n;
-    lai_v u[2], w[2], o[2], r[2];
+    if (write == LA_WRITE_DPLR) {
+        lai_pair_prefetch(h, x, column, 1);
+        *wa = lai_load(c->predicted + 2 * column);
+        *wb = lai_pair_beta(h, x, 0, column, lai_load_n(x->v[0] + column, h->columns - column));
+        return;
+    }
     /* additive rules ask behind the multiply-adds, which still have enough to do then: 2 % */
     if (delta) lai_pair_prefetch(h, x, column, 2);
     u[0] = lai_pair_error(h, c, x, 0, column, rescale, write);
@@ -4517,40 +4572,39 @@ LAI_INLINE void lai_pair_panel(const lai_head *h, const lai_pairs *c, const lai_
         const lai_v own[2] = {u[0], u[1]};
         lai_pair_looks(h, c, x, column, rescale, own);
     }
-    w[0] = lai_mul(u[0], lai_set(info->write[0]));
-    if (rescale == LAI_TWICE) w[0] = lai_mul(w[0], lai_set(info->write_late));
-    w[1] = lai_mul(u[1], lai_set(info->write[1]));
-    lai_pair(S, n, &x->pass, w, o, r, rescale, write);
-    if (!delta) lai_pair_prefetch(h, x, column, 2);
-    if (delta) lai_store(c->predicted + 2 * column, r[0]);
-    if (delta) lai_store(c->predicted + 2 * column + 16, r[1]);
-    if (c->queries > 0) lai_pair_output(h, x, 0, column, rescale, u, o);
+    *wa = lai_mul(u[0], lai_set(info->write[0]));
+    if (rescale == LAI_TWICE) *wa = lai_mul(*wa, lai_set(info->write_late));
+    *wb = lai_mul(u[1], lai_set(info->write[1]));
 }
 
-/* one token of DPLR, one panel; all decay is in the coefficients */
-LAI_INLINE void lai_dplr_panel(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                               int64_t column, int rescale) {
-    const int64_t n = c->panel_rows, left = h->columns - column;
-    const lai_v scale = lai_set(h->scale);
-    float *S = c->panels + column * n, *e = c->predicted + 2 * column;
-    float *out = x->out[0] + column;
-    lai_v w[2], o[2], r[2];
-    int64_t m;
-    lai_pair_prefetch(h, x, column, 1);
-    w[0] = lai_load(e);
-    w[1] = lai_pair_beta(h, x, 0, column, lai_load_n(x->v[0] + column, left));
-    lai_pair(S, n, &x->pass, w, o, r, rescale, LA_WRITE_DPLR);
-    lai_store(e, r[1]);
-    lai_store_n(out, lai_mul(scale, r[0]), left);
-    for (m = 1; m < c->queries; m += 2) {
-        float look[32];
-        out += h->out_next;
-        lai_look(S, n, x->pass.R + (m + 1) * c->rows, look);
-        lai_store_n(out, lai_mul(scale, lai_load(look)), left);
-        if (m + 1 == c->queries) break;
-        out += h->out_next;
-        lai_store_n(out, lai_mul(scale, lai_load(look + 16)), left);
+/* and behind it: the outputs, and what the state predicts for the next pair */
+LAI_INLINE void lai_pair_behind(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                                int64_t column, int rescale, int write, const lai_v u[2], lai_v oa,
+                                lai_v ob, lai_v ra, lai_v rb) {
+    const int delta = write == LA_WRITE_DELTA;
+    if (write == LA_WRITE_DPLR) {
+        lai_dplr_output(h, c, x, column, ra, rb);
+        return;
     }
+    if (!delta) lai_pair_prefetch(h, x, column, 2);
+    if (delta) lai_store(c->predicted + 2 * column, ra);
+    if (delta) lai_store(c->predicted + 2 * column + 16, rb);
+    if (c->queries > 0) lai_pair_output(h, x, 0, column, rescale, u, oa, ob);
+}
+
+/* one pair, one panel or two */
+LAI_INLINE void lai_pair_panels(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                                int64_t column, int rescale, int write, int panels) {
+    const int64_t n = c->panel_rows, next = column + 16;
+    const lai_two none = {lai_zero(), lai_zero()};
+    lai_two w[2] = {none, none}, o[2], r[2] = {none, none};
+    lai_v u[2] = {none.a, none.a}, u_next[2] = {none.a, none.a};
+    lai_pair_before(h, c, x, column, rescale, write, u, &w[0].a, &w[1].a);
+    if (panels == 2) lai_pair_before(h, c, x, next, rescale, write, u_next, &w[0].b, &w[1].b);
+    lai_pair(c->panels + column * n, n, &x->pass, panels, w, o, r, rescale, write);
+    lai_pair_behind(h, c, x, column, rescale, write, u, o[0].a, o[1].a, r[0].a, r[1].a);
+    if (panels == 1) return;
+    lai_pair_behind(h, c, x, next, rescale, write, u_next, o[0].b, o[1].b, r[0].b, r[1].b);
 }
 
 /* The pass with what is around it, once per kind: called for one panel at a time, what then went
@@ -4561,10 +4615,10 @@ typedef void (*lai_pair_pass)(const lai_head *h, const lai_pairs *c, const lai_p
     static void name(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,                \
                      int64_t column, int64_t stop) {                                               \
         for (; column < stop; column += 16)                                                        \
-            if (write == LA_WRITE_DPLR)                                                            \
-                lai_dplr_panel(h, c, x, column, rescale);                                          \
+            if (LAI_PANELS == 2 && column + 16 < stop)                                             \
+                lai_pair_panels(h, c, x, column, rescale, write, 2), column += 16;                 \
             else                                                                                   \
-                lai_pair_panel(h, c, x, column, rescale, write);                                   \
+                lai_pair_panels(h, c, x, column, rescale, write, 1);                               \
     }
 LAI_PAIR(lai_add_keep, LAI_KEEP, LA_WRITE_ADD)
 LAI_PAIR(lai_add_once, LAI_ONCE, LA_WRITE_ADD)
@@ -6189,6 +6243,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef LAI_ADD_SETS
 #undef LAI_DELTA_SETS
 #undef LAI_DPLR_SETS
+#undef LAI_PANELS
 #undef LAI_LARGE
 #undef LAI_APART
 #undef LAI_ROWS4
@@ -6196,28 +6251,8 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_lanes
 #undef lai_r_times_pow2
 #undef lai_r_sum4
-#undef lai_r_upper
-#undef lai_r_half
-#undef lai_r_load
-#undef lai_r_store
 #undef lai_r_load_n
 #undef lai_r_store_n
-#undef lai_r_bits
-#undef lai_r_set
-#undef lai_r_max
-#undef lai_r_min
-#undef lai_r_exponent
-#undef lai_r_add
-#undef lai_r_sub
-#undef lai_r_mul
-#undef lai_r_div
-#undef lai_r_not_less
-#undef lai_r_greater
-#undef lai_r_keep
-#undef lai_r_fma
-#undef lai_r_fnma
-#undef lai_r_any
-#undef lai_r_sum
 #undef lai_v
 #undef lai_make
 #undef lai_add
@@ -6260,6 +6295,9 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_dot4
 #undef lai_dot
 #undef lai_pair_row
+#undef lai_two
+#undef lai_madd
+#undef lai_times
 #undef lai_sum_sets
 #undef lai_pair
 #undef lai_pair_pass
@@ -6332,8 +6370,10 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_pair_error
 #undef lai_pair_output
 #undef lai_pair_looks
-#undef lai_pair_panel
-#undef lai_dplr_panel
+#undef lai_pair_before
+#undef lai_pair_behind
+#undef lai_pair_panels
+#undef lai_dplr_output
 #undef lai_pair_block
 #undef lai_settle_pairs
 #undef lai_layout_pairs
