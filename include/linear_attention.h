@@ -2057,6 +2057,14 @@ typedef struct lai_pass {
     const float *Q, *K, *R, *rho;
 } lai_pass;
 
+typedef struct lai_beside { /* a second panel, and what becomes of it: so far behind the first */
+    int64_t m, y;           /* y = 0: there is none */
+} lai_beside;
+LAI_INLINE lai_beside lai_second(int there, int64_t m, int64_t y) {
+    const lai_beside next = {m, there ? y : 0};
+    return next;
+}
+
 /* A pair as the panels see it: its slot, and its tokens' rows from the block's first column on.
  * What later steps will read and write is asked for evenly, a line of each row per panel: rows are
  * short and far apart, so hardware does not foresee them. Into L2, since rows whose distance is a
@@ -2071,6 +2079,8 @@ typedef struct lai_pair_view {
     const float **asked;    /* behind the last of them */
     int both;               /* 0: there is no token b, at an odd end */
 } lai_pair_view;
+typedef void (*lai_pair_pass)(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
+                              int64_t column, int64_t stop);
 
 /* do rows begin within a line? */
 LAI_INLINE int lai_is_ragged(const float *at, int64_t step) {
@@ -2105,6 +2115,32 @@ LAI_INLINE void lai_view_ahead(const lai_head *h, const lai_pairs *c, int64_t t,
         x->ahead[5 + 2 * i] = x->ahead[4 + 2 * i] + second * c->ask[i].step;
     }
     x->asked = x->ahead + 4 + 2 * i;
+}
+LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pair_view *x, int64_t column,
+                                  int tokens) {
+    const float *const *row;
+    LAI_PREFETCH_L2(x->ahead[0] + column);
+    LAI_PREFETCH_L2(x->ahead[2] + column);
+    if (tokens == 2) LAI_PREFETCH_L2(x->ahead[1] + column);
+    if (tokens == 2) LAI_PREFETCH_L2(x->ahead[3] + column);
+    for (; column < h->dim_k; column += h->columns)
+        for (row = x->ahead + 4; row < x->asked; row += 2) {
+            LAI_PREFETCH_L2(row[0] + column);
+            if (tokens == 2) LAI_PREFETCH_L2(row[1] + column);
+        }
+}
+
+/* Rows that begin within a line end in one more than their panels ask for: 5 % where malloc's
+ * blocks, 16 bytes off, were used as they are (AVX2, d = 128, Zen 4). */
+LAI_INLINE void lai_pair_ends(const lai_head *h, const lai_pair_view *x) {
+    const float *const *row;
+    for (row = x->ahead; row < x->asked; ++row)
+        LAI_PREFETCH_L2(*row + (row < x->ahead + 4 ? h->columns : h->dim_k) - 1);
+}
+
+LAI_INLINE void lai_ask_line(const float *row, int64_t column, int64_t width) {
+    LAI_PREFETCH_L2(row + column);
+    if (column == 0) LAI_PREFETCH_L2(row + width - 1); /* see lai_pair_ends */
 }
 
 LAI_INLINE void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, lai_pair_view *x) {
@@ -2148,10 +2184,20 @@ typedef struct lai_token {
     int64_t ahead; /* floats from here to what comes next, if it is to be prefetched; else 0 */
     lai_gate_rows gate, stay; /* stay: of gate 0, where rules write twice in two passes */
 } lai_token;
+typedef void (*lai_columns_pass)(const lai_token *x, float *S, int64_t stride, int64_t n,
+                                 int64_t columns);
+typedef void (*lai_rows_pass)(const lai_token *x, float *S, int64_t n, int64_t rows,
+                              const float u[16], const float e[16], float y[16]);
 
 /* an address that may lie outside of any buffer: for prefetching only */
 LAI_INLINE const float *lai_from(const float *p, int64_t floats) {
     return (const float *)((uintptr_t)p + (uintptr_t)floats * sizeof *p);
+}
+LAI_INLINE void lai_prefetch_fours(const float *p) { /* 64 floats */
+    LAI_PREFETCH(p);
+    LAI_PREFETCH(lai_from(p, 16));
+    LAI_PREFETCH(lai_from(p, 32));
+    LAI_PREFETCH(lai_from(p, 48));
 }
 
 /* What a block of columns is in memory: `runs` of `length` floats, `stride` apart */
@@ -2302,7 +2348,7 @@ static void lai_check_attention_call(lai_check *c, const la_attention *layer,
  * much. */
 static size_t lai_attention_bytes(int64_t dim_k, int64_t dim_v, int64_t more) {
     const int64_t row = dim_k + LAI_ROUND16(dim_v) + LAI_BLOCK_KEYS + 3;
-    const int64_t floats = lai_muladd(LAI_BLOCK_ROWS, row, LAI_BLOCK_KEYS * 16);
+    const int64_t floats = lai_muladd(LAI_BLOCK_ROWS, row, LAI_BLOCK_KEYS * 32);
     if (more < 0 || more > PTRDIFF_MAX / 8) return 0;
     return (size_t)(floats + more) * sizeof(float) + LAI_ALIGN;
 }
@@ -2350,6 +2396,10 @@ typedef struct lai_attend {
     float *most, *sum, *shrink; /* of each row: largest logit, sum, what its O is multiplied by */
     int16_t begin[LAI_BLOCK_ROWS], end[LAI_BLOCK_ROWS];
 } lai_attend;
+LAI_INLINE void lai_attend_prefetch(const float *x, int64_t n) {
+    int64_t i;
+    for (i = 0; i < n; i += 16) LAI_PREFETCH(x + i);
+}
 
 LAI_INLINE const float *lai_attend_query(const lai_attend *a, int64_t r) {
     const int64_t row = a->first + LAI_MIN(r, a->rows - 1);
@@ -2425,6 +2475,15 @@ typedef struct lai_scan {
 #define LAI_PASS_AVX2   2
 #define LAI_PASS_AVX512 3
 #define LAI_PASS_NEON   4
+
+/* What differs between passes, but for registers. Panels of a visit; sums of several rows that the
+ * pair pass keeps apart, for two and for four chains of multiply-adds a row, as many as keep the
+ * units busy and as registers allow; APART: fewer kernels of the recurrent form. */
+#define LAI_PANELS    (LAI_PASS == LAI_PASS_AVX512 ? 2 : 1)
+#define LAI_SPAN      (16 * LAI_PANELS) /* columns of a visit */
+#define LAI_TWO_SETS  (LAI_PASS == LAI_PASS_AVX2 || LAI_PASS == LAI_PASS_AVX512 ? 2 : 1)
+#define LAI_FOUR_SETS (LAI_PASS == LAI_PASS_AVX512 ? 2 : 1)
+#define LAI_APART     (LAI_PASS == LAI_PASS_SCALAR)
 
 #ifndef LA_SELF
 #define LA_SELF "linear_attention.h" /* this file's own name, for a renamed copy */
@@ -2539,29 +2598,19 @@ typedef struct lai_scan {
 #define lai_flush             LAI_NAME(flush)
 #define lai_flush_all         LAI_NAME(flush_all)
 #define lai_read              LAI_NAME(read)
+#define lai_two               LAI_NAME(two)
+#define lai_load_two          LAI_NAME(load_two)
+#define lai_store_two         LAI_NAME(store_two)
+#define lai_madd              LAI_NAME(madd)
+#define lai_times             LAI_NAME(times)
 #define lai_tile6             LAI_NAME(tile6)
 #define lai_tile_set          LAI_NAME(tile_set)
 #define lai_tile_add          LAI_NAME(tile_add)
-#define lai_tile_update       LAI_NAME(tile_update)
 #define lai_dot4              LAI_NAME(dot4)
 #define lai_dot               LAI_NAME(dot)
 #define lai_pair_row          LAI_NAME(pair_row)
-#define lai_two               LAI_NAME(two)
-#define lai_madd              LAI_NAME(madd)
-#define lai_times             LAI_NAME(times)
 #define lai_sum_sets          LAI_NAME(sum_sets)
 #define lai_pair              LAI_NAME(pair)
-#define lai_pair_pass         LAI_NAME(pair_pass)
-#define lai_add_keep          LAI_NAME(add_keep)
-#define lai_add_once          LAI_NAME(add_once)
-#define lai_add_twice         LAI_NAME(add_twice)
-#define lai_add_rows          LAI_NAME(add_rows)
-#define lai_delta_keep        LAI_NAME(delta_keep)
-#define lai_delta_once        LAI_NAME(delta_once)
-#define lai_delta_twice       LAI_NAME(delta_twice)
-#define lai_delta_rows        LAI_NAME(delta_rows)
-#define lai_dplr_keep         LAI_NAME(dplr_keep)
-#define lai_dplr_rows         LAI_NAME(dplr_rows)
 #define lai_look              LAI_NAME(look)
 #define lai_pair_passes       LAI_NAME(pair_passes)
 #define lai_largest           LAI_NAME(largest)
@@ -2614,8 +2663,6 @@ typedef struct lai_scan {
 #define lai_pair_silent       LAI_NAME(pair_silent)
 #define lai_may_keep          LAI_NAME(may_keep)
 #define lai_prepare_pair      LAI_NAME(prepare_pair)
-#define lai_pair_prefetch     LAI_NAME(pair_prefetch)
-#define lai_pair_ends         LAI_NAME(pair_ends)
 #define lai_pair_beta         LAI_NAME(pair_beta)
 #define lai_pair_part         LAI_NAME(pair_part)
 #define lai_pair_error        LAI_NAME(pair_error)
@@ -2649,27 +2696,12 @@ typedef struct lai_scan {
 #define lai_token_columns     LAI_NAME(token_columns)
 #define lai_token_16          LAI_NAME(token_16)
 #define lai_token_rows        LAI_NAME(token_rows)
-#define lai_columns_pass      LAI_NAME(columns_pass)
-#define lai_rows_pass         LAI_NAME(rows_pass)
-#define lai_columns_stay      LAI_NAME(columns_stay)
-#define lai_rows_stay         LAI_NAME(rows_stay)
-#define lai_columns_step      LAI_NAME(columns_step)
-#define lai_rows_step         LAI_NAME(rows_step)
-#define lai_columns_scale     LAI_NAME(columns_scale)
-#define lai_rows_scale        LAI_NAME(rows_scale)
-#define lai_columns_mixed     LAI_NAME(columns_mixed)
-#define lai_rows_mixed        LAI_NAME(rows_mixed)
-#define lai_rows_both         LAI_NAME(rows_both)
-#define lai_columns_both      LAI_NAME(columns_both)
-#define lai_rows_first        LAI_NAME(rows_first)
-#define lai_columns_first     LAI_NAME(columns_first)
 #define lai_columns_passes    LAI_NAME(columns_passes)
 #define lai_rows_passes       LAI_NAME(rows_passes)
 #define lai_token_rows_block  LAI_NAME(token_rows_block)
 #define lai_query_rows        LAI_NAME(query_rows)
 #define lai_read_columns      LAI_NAME(read_columns)
 #define lai_token_output      LAI_NAME(token_output)
-#define lai_prefetch_fours    LAI_NAME(prefetch_fours)
 #define lai_columns_output    LAI_NAME(columns_output)
 #define lai_query_columns     LAI_NAME(query_columns)
 #define lai_write_columns     LAI_NAME(write_columns)
@@ -2687,7 +2719,7 @@ typedef struct lai_scan {
 #define lai_decay_chunk       LAI_NAME(decay_chunk)
 #define lai_open_chunk        LAI_NAME(open_chunk)
 #define lai_chunk_gate        LAI_NAME(chunk_gate)
-#define lai_update_panel      LAI_NAME(update_panel)
+#define lai_update_panels     LAI_NAME(update_panels)
 #define lai_close_chunk       LAI_NAME(close_chunk)
 #define lai_forgets           LAI_NAME(forgets)
 #define lai_begin_tile        LAI_NAME(begin_tile)
@@ -2700,13 +2732,13 @@ typedef struct lai_scan {
 #define lai_decay_stream      LAI_NAME(decay_stream)
 #define lai_tile_factors      LAI_NAME(tile_factors)
 #define lai_tile_read         LAI_NAME(tile_read)
-#define lai_tile_panel        LAI_NAME(tile_panel)
-#define lai_ask_line          LAI_NAME(ask_line)
+#define lai_tile_writes       LAI_NAME(tile_writes)
+#define lai_tile_outputs      LAI_NAME(tile_outputs)
+#define lai_tile_panels       LAI_NAME(tile_panels)
 #define lai_ask_tile          LAI_NAME(ask_tile)
 #define lai_begin_chunks      LAI_NAME(begin_chunks)
 #define lai_run_chunks        LAI_NAME(run_chunks)
 #define lai_run_form          LAI_NAME(run_form)
-#define lai_attend_prefetch   LAI_NAME(attend_prefetch)
 #define lai_attend_queries    LAI_NAME(attend_queries)
 #define lai_attend_scores     LAI_NAME(attend_scores)
 #define lai_attend_dots       LAI_NAME(attend_dots)
@@ -2733,17 +2765,19 @@ typedef struct lai_scan {
 #define lai_hgrn              LAI_NAME(hgrn)
 #define lai_run_scan          LAI_NAME(run_scan)
 
+#if LAI_PASS == LAI_PASS_SCALAR
+#define LAI_WHOLE 0.0f         /* bits are not used; -ffast-math would take sums with it apart */
+#define LAI_LARGE LAI_NOINLINE /* half the code, and half the time to compile it */
+#define LAI_ROWS4 LAI_LOOP4
+#else
+#define LAI_WHOLE 12582912.0f /* 1.5 * 2^23: see lai_exponent */
+#define LAI_LARGE LAI_INLINE  /* what the scalar pass needs many instructions for */
+#define LAI_ROWS4 LAI_UNROLL4
+#endif
+
 #if LAI_PASS == LAI_PASS_AVX2
 
-#define LAI_LANES      8
-#define LAI_WHOLE      12582912.0f /* 1.5 * 2^23: see lai_exponent */
-#define LAI_ADD_SETS   2           /* of sums of the pair pass: see lai_pair */
-#define LAI_DELTA_SETS 1
-#define LAI_DPLR_SETS  2
-#define LAI_PANELS     1
-#define LAI_LARGE      LAI_INLINE /* what the scalar pass needs many instructions for */
-#define LAI_APART      0
-#define LAI_ROWS4      LAI_UNROLL4
+#define LAI_LANES 8
 typedef __m256 lai_r;
 #define LAI_FENCE_SUM(x)  ((void)0)
 #define LAI_LEAVE()       _mm256_zeroupper() /* compilers forget it on some paths */
@@ -2811,14 +2845,6 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #elif LAI_PASS == LAI_PASS_AVX512
 
 #define LAI_LANES          16
-#define LAI_WHOLE          12582912.0f
-#define LAI_ADD_SETS       4
-#define LAI_DELTA_SETS     2
-#define LAI_DPLR_SETS      4
-#define LAI_PANELS         2
-#define LAI_LARGE          LAI_INLINE
-#define LAI_APART          0
-#define LAI_ROWS4          LAI_UNROLL4
 typedef __m512 lai_r;
 #define LAI_FENCE_SUM(x)   ((void)0)
 #define LAI_LEAVE()        _mm256_zeroupper()
@@ -2878,14 +2904,6 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #elif LAI_PASS == LAI_PASS_NEON
 
 #define LAI_LANES              4
-#define LAI_WHOLE              12582912.0f
-#define LAI_ADD_SETS           1
-#define LAI_DELTA_SETS         1
-#define LAI_DPLR_SETS          1
-#define LAI_PANELS             1
-#define LAI_LARGE              LAI_INLINE
-#define LAI_APART              0
-#define LAI_ROWS4              LAI_UNROLL4
 typedef float32x4_t lai_r;
 #define LAI_LEAVE()            ((void)0)
 #define LAI_R_SET(x)           vdupq_n_f32(x)
@@ -2938,15 +2956,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 #else /* the scalar pass: four floats, in whatever registers the compiler has for them */
 
 #define LAI_LANES        4
-#define LAI_WHOLE        0.0f /* bits are not used; -ffast-math would take sums with it apart */
 #define LAI_FENCE_SUM(x) ((void)0)
-#define LAI_ADD_SETS     1
-#define LAI_DELTA_SETS   1
-#define LAI_DPLR_SETS    1
-#define LAI_PANELS       1
-#define LAI_LARGE        LAI_NOINLINE /* half the code, and half the time to compile it */
-#define LAI_APART        1 /* fewer kernels of the recurrent form: see the tables of passes */
-#define LAI_ROWS4        LAI_LOOP4
 #if LAI_HAS_VECTORS
 #define LAI_FENCE(x)         __asm__ volatile("" : : : "memory")
 typedef float lai_r __attribute__((vector_size(16)));
@@ -3065,6 +3075,7 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 }
 
 #endif /* instruction sets */
+
 
 /* From registers to vectors, once for all: MAPn applies an operation of n operands to each
  * register. */
@@ -3378,73 +3389,78 @@ LAI_INLINE lai_v lai_read(const float *M, int64_t stride, int64_t cols, const fl
     return lai_add(lai_add(y0, y1), lai_add(y2, y3));
 }
 
+/* The same of two panels side by side, `next` apart, or of one: a. Two share what is loaded of
+ * coefficients, for which only AVX-512 has registers enough. */
+typedef struct lai_two {
+    lai_v a, b;
+} lai_two;
+
+LAI_INLINE lai_two lai_load_two(const float *p, int64_t next, int panels) {
+    lai_two x = {lai_load(p), panels == 2 ? lai_load(p + next) : lai_zero()};
+    return x;
+}
+LAI_INLINE void lai_store_two(float *p, int64_t next, const lai_two *x, int panels) {
+    lai_store(p, x->a);
+    if (panels == 2) lai_store(p + next, x->b);
+}
+LAI_INLINE void lai_madd(float s, const lai_two *x, lai_two *y, int panels) {
+    y->a = lai_fma1(s, x->a, y->a);
+    if (panels == 2) y->b = lai_fma1(s, x->b, y->b);
+}
+LAI_INLINE void lai_times(float s, lai_two *x, int panels) {
+    x->a = lai_mul(x->a, lai_set(s));
+    if (panels == 2) x->b = lai_mul(x->b, lai_set(s));
+}
+
 /* THE tile: six rows of coefficients times a panel M [n][16], each sum in its own register:
  *
  *     y[t] = (or +=) sum over i < n of x[t][i * step] M[i]
  *
- * 12 multiply-adds for two loads and six broadcasts on AVX2. The order of a row's sum is that of i,
- * whatever the other rows are. */
+ * 12 multiply-adds for two loads and six broadcasts on AVX2, and with two panels on AVX-512. The
+ * order of a row's sum is that of i, whatever the other rows are. */
 LAI_INLINE void lai_tile6(const float *const x[6], int64_t step, const float *M, int64_t n,
-                          float *const y[6], int add) {
+                          float *const y[6], lai_beside next, int add, int panels) {
     const float *xa = x[0], *xb = x[1], *xc = x[2], *xd = x[3], *xe = x[4], *xf = x[5];
-    lai_v a = add ? lai_load(y[0]) : lai_zero(), b = add ? lai_load(y[1]) : lai_zero();
-    lai_v c = add ? lai_load(y[2]) : lai_zero(), d = add ? lai_load(y[3]) : lai_zero();
-    lai_v e = add ? lai_load(y[4]) : lai_zero(), f = add ? lai_load(y[5]) : lai_zero();
-    int64_t i = 0;
-#if LAI_LANES == 16
-    {
-        lai_v a2 = lai_zero(), b2 = a2, c2 = a2, d2 = a2, e2 = a2, f2 = a2;
-        for (; i + step < n * step; i += 2 * step, M += 32) {
-            const lai_v m = lai_load(M), m2 = lai_load(M + 16);
-            a = lai_fma1(xa[i], m, a);
-            b = lai_fma1(xb[i], m, b);
-            c = lai_fma1(xc[i], m, c);
-            d = lai_fma1(xd[i], m, d);
-            e = lai_fma1(xe[i], m, e);
-            f = lai_fma1(xf[i], m, f);
-            a2 = lai_fma1(xa[i + step], m2, a2);
-            b2 = lai_fma1(xb[i + step], m2, b2);
-            c2 = lai_fma1(xc[i + step], m2, c2);
-            d2 = lai_fma1(xd[i + step], m2, d2);
-            e2 = lai_fma1(xe[i + step], m2, e2);
-            f2 = lai_fma1(xf[i + step], m2, f2);
-        }
-        a = lai_add(a, a2);
-        b = lai_add(b, b2);
-        c = lai_add(c, c2);
-        d = lai_add(d, d2);
-        e = lai_add(e, e2);
-        f = lai_add(f, f2);
+    const lai_two zero = {lai_zero(), lai_zero()};
+    lai_two a = add ? lai_load_two(y[0], next.y, panels) : zero;
+    lai_two b = add ? lai_load_two(y[1], next.y, panels) : zero;
+    lai_two c = add ? lai_load_two(y[2], next.y, panels) : zero;
+    lai_two d = add ? lai_load_two(y[3], next.y, panels) : zero;
+    lai_two e = add ? lai_load_two(y[4], next.y, panels) : zero;
+    lai_two f = add ? lai_load_two(y[5], next.y, panels) : zero;
+    int64_t i;
+    for (i = 0; i < n * step; i += step, M += 16) {
+        const lai_two m = lai_load_two(M, next.m, panels);
+        lai_madd(xa[i], &m, &a, panels);
+        lai_madd(xb[i], &m, &b, panels);
+        lai_madd(xc[i], &m, &c, panels);
+        lai_madd(xd[i], &m, &d, panels);
+        lai_madd(xe[i], &m, &e, panels);
+        lai_madd(xf[i], &m, &f, panels);
     }
-#endif
-    for (; i < n * step; i += step, M += 16) {
-        const lai_v m = lai_load(M);
-        a = lai_fma1(xa[i], m, a);
-        b = lai_fma1(xb[i], m, b);
-        c = lai_fma1(xc[i], m, c);
-        d = lai_fma1(xd[i], m, d);
-        e = lai_fma1(xe[i], m, e);
-        f = lai_fma1(xf[i], m, f);
-    }
-    lai_store(y[0], a);
-    lai_store(y[1], b);
-    lai_store(y[2], c);
-    lai_store(y[3], d);
-    lai_store(y[4], e);
-    lai_store(y[5], f);
+    lai_store_two(y[0], next.y, &a, panels);
+    lai_store_two(y[1], next.y, &b, panels);
+    lai_store_two(y[2], next.y, &c, panels);
+    lai_store_two(y[3], next.y, &d, panels);
+    lai_store_two(y[4], next.y, &e, panels);
+    lai_store_two(y[5], next.y, &f, panels);
 }
 
 /* the same with functions of their own, as the pair passes are: what is inlined into much else
  * spills */
-static void lai_tile_set(const float *const x[6], const float *M, int64_t n, float *const y[6]) {
-    lai_tile6(x, 1, M, n, y, 0);
+static void lai_tile_set(const float *const x[6], const float *M, int64_t n, float *const y[6],
+                         lai_beside next) {
+    if (LAI_PANELS == 2 && next.y)
+        lai_tile6(x, 1, M, n, y, next, 0, 2);
+    else
+        lai_tile6(x, 1, M, n, y, next, 0, 1);
 }
-static void lai_tile_add(const float *const x[6], const float *M, int64_t n, float *const y[6]) {
-    lai_tile6(x, 1, M, n, y, 1);
-}
-static void lai_tile_update(const float *const x[6], int64_t step, const float *M, int64_t n,
-                            float *const y[6]) {
-    lai_tile6(x, step, M, n, y, 1);
+static void lai_tile_add(const float *const x[6], int64_t step, const float *M, int64_t n,
+                         float *const y[6], lai_beside next) {
+    if (LAI_PANELS == 2 && next.y)
+        lai_tile6(x, step, M, n, y, next, 1, 2);
+    else
+        lai_tile6(x, step, M, n, y, next, 1, 1);
 }
 
 /* s[j] = S[j] . x for four rows */
@@ -3485,70 +3501,51 @@ LAI_LARGE float lai_dot(const float *x, const float *y, int64_t n) {
  * for two tokens: 4 multiply-adds for an additive rule, 6 for a delta rule, 4 for one token of
  * DPLR, which is all the arithmetic there is. Eight rows a turn: with two, the loop itself took
  * a fifth of the instructions. */
-typedef struct lai_two { /* the same of two panels side by side, or of one: a */
-    lai_v a, b;
-} lai_two;
-
-LAI_INLINE void lai_madd(const float *s, const lai_two *x, lai_two *y, int panels) {
-    if (panels == 1) {
-        y->a = lai_fma1(*s, x->a, y->a);
-    } else {
-        const lai_v both = lai_set(*s);
-        y->a = lai_fma(both, x->a, y->a);
-        y->b = lai_fma(both, x->b, y->b);
-    }
-}
-LAI_INLINE void lai_times(float s, lai_two *x, int panels) {
-    x->a = lai_mul(x->a, lai_set(s));
-    if (panels == 2) x->b = lai_mul(x->b, lai_set(s));
-}
-
 LAI_INLINE void lai_pair_row(float *S, int64_t next, const float *Q, const float *K, const float *R,
                              const float *rho, int rescale, int write, int panels,
                              const lai_two u[2], lai_two o[2], lai_two r[2]) {
-    lai_two x = {lai_load(S), panels == 2 ? lai_load(S + next) : lai_zero()};
+    lai_two x = lai_load_two(S, next, panels);
     LAI_FENCE(x.a);
     if (panels == 2) LAI_FENCE(x.b);
     if (write != LA_WRITE_DPLR) {
-        lai_madd(Q, &x, o, panels);
-        lai_madd(Q + 8, &x, o + 1, panels);
+        lai_madd(Q[0], &x, o, panels);
+        lai_madd(Q[8], &x, o + 1, panels);
         LAI_FENCE_SUM(o[0].a);
         LAI_FENCE_SUM(o[1].a);
     }
     if (rescale == LAI_LOOK) return;
     if (rescale != LAI_KEEP) lai_times(rho[0], &x, panels);
     if (rescale == LAI_TWICE) lai_times(rho[1], &x, panels);
-    lai_madd(K, u, &x, panels);
+    lai_madd(K[0], u, &x, panels);
     LAI_FENCE_SUM(x.a);
-    lai_madd(K + 8, u + 1, &x, panels);
-    lai_store(S, x.a);
-    if (panels == 2) lai_store(S + next, x.b);
+    lai_madd(K[8], u + 1, &x, panels);
+    lai_store_two(S, next, &x, panels);
     if (write != LA_WRITE_ADD) {
-        lai_madd(R, &x, r, panels);
-        lai_madd(R + 8, &x, r + 1, panels);
+        lai_madd(R[0], &x, r, panels);
+        lai_madd(R[8], &x, r + 1, panels);
         LAI_FENCE_SUM(r[0].a);
         LAI_FENCE_SUM(r[1].a);
     }
 }
 
-LAI_INLINE lai_two lai_sum_sets(lai_two x[4][2], int i, int sets) {
+LAI_INLINE lai_two lai_sum_sets(lai_two x[2][2], int i, int sets) {
     lai_two sum = x[0][i];
-    if (sets == 2) sum.a = lai_add(sum.a, x[1][i].a), sum.b = lai_add(sum.b, x[1][i].b);
-    if (sets == 4) sum.a = lai_add(lai_add(sum.a, x[2][i].a), lai_add(x[1][i].a, x[3][i].a));
+    if (sets == 1) return sum;
+    sum.a = lai_add(sum.a, x[1][i].a);
+    sum.b = lai_add(sum.b, x[1][i].b);
     return sum;
 }
 
 /* The sums of several rows are kept apart, as many as it takes to keep the multiply-add units busy
- * and as registers allow. */
+ * and as registers allow; as many for two panels as for one, which so have the same bits. */
 LAI_INLINE void lai_pair(float *S, int64_t n, const lai_pass *pass, int panels, const lai_two u[2],
                          lai_two sum[2], lai_two predicted[2], int rescale, int write) {
     const lai_two zero = {lai_zero(), lai_zero()};
-    const int sets = (write == LA_WRITE_ADD ? LAI_ADD_SETS : LAI_DELTA_SETS) / panels;
-    const int r_sets = (write == LA_WRITE_DPLR ? LAI_DPLR_SETS : LAI_DELTA_SETS) / panels;
+    const int sets = write == LA_WRITE_ADD ? LAI_TWO_SETS : LAI_FOUR_SETS;
+    const int r_sets = write == LA_WRITE_DPLR ? LAI_TWO_SETS : LAI_FOUR_SETS;
     const int64_t next = rescale == LAI_ROWS; /* a rho for every row */
     const float *Q = pass->Q, *K = pass->K, *R = pass->R, *rho = pass->rho;
-    lai_two o[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
-    lai_two r[4][2] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
+    lai_two o[2][2] = {{zero, zero}, {zero, zero}}, r[2][2] = {{zero, zero}, {zero, zero}};
     int64_t i, j;
 #define LAI_ROW(j)                                                                                 \
     lai_pair_row(S + 16 * (j), 16 * n, Q + (j), K + (j), R + (j), rho + (j)*next, rescale, write,  \
@@ -3668,19 +3665,24 @@ static void lai_project(const lai_head *h, const lai_mapped *in, int64_t keys, i
     int64_t t, i, j, k;
     for (t = first; t < total; t += 6) {
         const float *rows[6], *x[6];
-        float part[6][16], *to[6], *parts[6];
+        float part[6][LAI_SPAN], *to[6], *parts[6];
         for (k = 0; k < 6; ++k) { /* rows that do not exist repeat the last one, to no effect */
             rows[k] = lai_input(in, keys, LAI_MIN(t + k, total - 1));
             parts[k] = part[k];
         }
-        for (j = 0; j < m; j += 16) {
+        for (j = 0; j < m; j += LAI_SPAN) {
+            const lai_beside next = lai_second(j + 16 < m, 16 * n, 16);
             for (k = 0; k < 6; ++k) to[k] = t + k < total ? y + (t + k) * y_step + j : part[k];
-            lai_tile_set(rows, panels + j * n, LAI_MIN(64, n), to);
+            lai_tile_set(rows, panels + j * n, LAI_MIN(64, n), to, next);
             for (i = 64; i < n; i += 64) {
                 for (k = 0; k < 6; ++k) x[k] = rows[k] + i;
-                lai_tile_set(x, panels + j * n + 16 * i, LAI_MIN(64, n - i), parts);
-                for (k = 0; t + k < total && k < 6; ++k)
+                lai_tile_set(x, panels + j * n + 16 * i, LAI_MIN(64, n - i), parts, next);
+                for (k = 0; t + k < total && k < 6; ++k) {
                     lai_store(to[k], lai_add(lai_load(to[k]), lai_load(part[k])));
+                    if (LAI_PANELS == 2 && next.y)
+                        lai_store(to[k] + 16,
+                                  lai_add(lai_load(to[k] + 16), lai_load(part[k] + 16)));
+                }
             }
         }
     }
@@ -4461,28 +4463,6 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
         lai_flush_rows(h, c->tokens * p, lai_pair_last(h, c, p), c->z, 1);
 }
 
-LAI_INLINE void lai_pair_prefetch(const lai_head *h, const lai_pair_view *x, int64_t column,
-                                  int tokens) {
-    const float *const *row;
-    LAI_PREFETCH_L2(x->ahead[0] + column);
-    LAI_PREFETCH_L2(x->ahead[2] + column);
-    if (tokens == 2) LAI_PREFETCH_L2(x->ahead[1] + column);
-    if (tokens == 2) LAI_PREFETCH_L2(x->ahead[3] + column);
-    for (; column < h->dim_k; column += h->columns)
-        for (row = x->ahead + 4; row < x->asked; row += 2) {
-            LAI_PREFETCH_L2(row[0] + column);
-            if (tokens == 2) LAI_PREFETCH_L2(row[1] + column);
-        }
-}
-
-/* Rows that begin within a line end in one more than their panels ask for: 5 % where malloc's
- * blocks, 16 bytes off, were used as they are (AVX2, d = 128, Zen 4). */
-static void lai_pair_ends(const lai_head *h, const lai_pair_view *x) {
-    const float *const *row;
-    for (row = x->ahead; row < x->asked; ++row)
-        LAI_PREFETCH_L2(*row + (row < x->ahead + 4 ? h->columns : h->dim_k) - 1);
-}
-
 LAI_INLINE lai_v lai_pair_beta(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
                                lai_v v) {
     return lai_times_beta(h, v, x->beta[i], column, h->columns - column);
@@ -4609,34 +4589,35 @@ LAI_INLINE void lai_pair_panels(const lai_head *h, const lai_pairs *c, const lai
 
 /* The pass with what is around it, once per kind: called for one panel at a time, what then went
  * through memory instead of registers cost 4 %. */
-typedef void (*lai_pair_pass)(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                              int64_t column, int64_t stop);
 #define LAI_PAIR(name, rescale, write)                                                             \
-    static void name(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,                \
-                     int64_t column, int64_t stop) {                                               \
+    static void LAI_NAME(name)(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,      \
+                               int64_t column, int64_t stop) {                                     \
         for (; column < stop; column += 16)                                                        \
             if (LAI_PANELS == 2 && column + 16 < stop)                                             \
                 lai_pair_panels(h, c, x, column, rescale, write, 2), column += 16;                 \
             else                                                                                   \
                 lai_pair_panels(h, c, x, column, rescale, write, 1);                               \
     }
-LAI_PAIR(lai_add_keep, LAI_KEEP, LA_WRITE_ADD)
-LAI_PAIR(lai_add_once, LAI_ONCE, LA_WRITE_ADD)
-LAI_PAIR(lai_add_twice, LAI_TWICE, LA_WRITE_ADD)
-LAI_PAIR(lai_add_rows, LAI_ROWS, LA_WRITE_ADD)
-LAI_PAIR(lai_delta_keep, LAI_KEEP, LA_WRITE_DELTA)
-LAI_PAIR(lai_delta_once, LAI_ONCE, LA_WRITE_DELTA)
-LAI_PAIR(lai_delta_twice, LAI_TWICE, LA_WRITE_DELTA)
-LAI_PAIR(lai_delta_rows, LAI_ROWS, LA_WRITE_DELTA)
-LAI_PAIR(lai_dplr_keep, LAI_KEEP, LA_WRITE_DPLR)
-LAI_PAIR(lai_dplr_rows, LAI_ROWS, LA_WRITE_DPLR)
+LAI_PAIR(add_keep, LAI_KEEP, LA_WRITE_ADD)
+LAI_PAIR(add_once, LAI_ONCE, LA_WRITE_ADD)
+LAI_PAIR(add_twice, LAI_TWICE, LA_WRITE_ADD)
+LAI_PAIR(add_rows, LAI_ROWS, LA_WRITE_ADD)
+LAI_PAIR(delta_keep, LAI_KEEP, LA_WRITE_DELTA)
+LAI_PAIR(delta_once, LAI_ONCE, LA_WRITE_DELTA)
+LAI_PAIR(delta_twice, LAI_TWICE, LA_WRITE_DELTA)
+LAI_PAIR(delta_rows, LAI_ROWS, LA_WRITE_DELTA)
+LAI_PAIR(dplr_keep, LAI_KEEP, LA_WRITE_DPLR)
+LAI_PAIR(dplr_rows, LAI_ROWS, LA_WRITE_DPLR)
 #undef LAI_PAIR
 
 /* [write][rescale]; where there are fewer kernels, the second factor is 1 */
 static const lai_pair_pass lai_pair_passes[3][4] = {
-    {lai_add_keep, LAI_APART ? lai_add_twice : lai_add_once, lai_add_twice, lai_add_rows},
-    {lai_delta_keep, LAI_APART ? lai_delta_twice : lai_delta_once, lai_delta_twice, lai_delta_rows},
-    {LAI_HAS_CHANNELS ? lai_dplr_keep : NULL, NULL, NULL, LAI_HAS_CHANNELS ? lai_dplr_rows : NULL},
+    {LAI_NAME(add_keep), LAI_APART ? LAI_NAME(add_twice) : LAI_NAME(add_once), LAI_NAME(add_twice),
+     LAI_NAME(add_rows)},
+    {LAI_NAME(delta_keep), LAI_APART ? LAI_NAME(delta_twice) : LAI_NAME(delta_once),
+     LAI_NAME(delta_twice), LAI_NAME(delta_rows)},
+    {LAI_HAS_CHANNELS ? LAI_NAME(dplr_keep) : NULL, NULL, NULL,
+     LAI_HAS_CHANNELS ? LAI_NAME(dplr_rows) : NULL},
 };
 
 /* Pairs first .. end - 1 over all panels, as many panels at a time as stay in L1. The last panels
@@ -4875,13 +4856,6 @@ static void lai_decay_all(float *x, const lai_gate_rows *g, int64_t rows) {
  * the multiply-adds are what takes the time. For states that are not, what comes next is asked for,
  * the next head's included: a fifth faster beyond L2 and 1.5 times in memory, for 2 % in L2. */
 
-LAI_INLINE void lai_prefetch_fours(const float *p) { /* 64 floats */
-    LAI_PREFETCH(p);
-    LAI_PREFETCH(lai_from(p, 16));
-    LAI_PREFETCH(lai_from(p, 32));
-    LAI_PREFETCH(lai_from(p, 48));
-}
-
 /* [r][dv]: one row, `cols` <= 16 columns: decayed, written, and read into y. w[0] is u, w[1] e. */
 LAI_INLINE void lai_token_row(float *S, int64_t cols, float k, float b, float q, lai_v value,
                               lai_v step, int mode, const lai_v w[2], lai_v *y) {
@@ -4981,13 +4955,9 @@ LAI_INLINE void lai_token_rows(const lai_token *x, float *S, int64_t n, int64_t 
     }
 }
 
-typedef void (*lai_columns_pass)(const lai_token *x, float *S, int64_t stride, int64_t n,
-                                 int64_t columns);
-typedef void (*lai_rows_pass)(const lai_token *x, float *S, int64_t n, int64_t rows,
-                              const float u[16], const float e[16], float y[16]);
-#define LAI_TOKEN(by_column, by_row, mode)                                                         \
-    static void by_column(const lai_token *x, float *S, int64_t stride, int64_t n,                 \
-                          int64_t columns) {                                                       \
+#define LAI_TOKEN(name, mode)                                                                      \
+    static void LAI_NAME(columns_##name)(const lai_token *x, float *S, int64_t stride, int64_t n,  \
+                                         int64_t columns) {                                        \
         const lai_v v = lai_set(*x->gate.value), s = lai_set(*x->gate.step);                       \
         int64_t i;                                                                                 \
         for (i = 0; i + 4 <= n; i += 4)                                                            \
@@ -4995,27 +4965,28 @@ typedef void (*lai_rows_pass)(const lai_token *x, float *S, int64_t n, int64_t r
         for (; i < n; ++i)                                                                         \
             lai_token_columns(x, S + i * stride, stride, i, 1, columns, mode, v, s);               \
     }                                                                                              \
-    static void by_row(const lai_token *x, float *S, int64_t n, int64_t rows, const float u[16],   \
-                       const float e[16], float y[16]) {                                           \
+    static void LAI_NAME(rows_##name)(const lai_token *x, float *S, int64_t n, int64_t rows,       \
+                                      const float u[16], const float e[16], float y[16]) {         \
         lai_token_rows(x, S, n, rows, mode, u, e, y);                                              \
     }
-LAI_TOKEN(lai_columns_stay, lai_rows_stay, LAI_STAY)
-LAI_TOKEN(lai_columns_step, lai_rows_step, LAI_STEP)
-LAI_TOKEN(lai_columns_scale, lai_rows_scale, LAI_SCALE)
-LAI_TOKEN(lai_columns_mixed, lai_rows_mixed, LAI_MIXED)
-LAI_TOKEN(lai_columns_first, lai_rows_first, LAI_FIRST)
-LAI_TOKEN(lai_columns_both, lai_rows_both, LAI_BOTH)
+LAI_TOKEN(stay, LAI_STAY)
+LAI_TOKEN(step, LAI_STEP)
+LAI_TOKEN(scale, LAI_SCALE)
+LAI_TOKEN(mixed, LAI_MIXED)
+LAI_TOKEN(first, LAI_FIRST)
+LAI_TOKEN(both, LAI_BOTH)
 #undef LAI_TOKEN
 /* by way of LAI_STAY .. LAI_BOTH; LAI_STEP in place of those that a build or a pass does without */
 #define LAI_PASSES(by)                                                                             \
     {                                                                                              \
-        LAI_APART ? by##step : by##stay, by##step, LAI_APART ? by##step : by##scale,               \
-            LAI_HAS_CHANNELS ? by##mixed : by##step,                                               \
-            LAI_HAS_CHANNELS && !LAI_APART ? by##first : by##step,                                 \
-            LAI_HAS_CHANNELS && !LAI_APART ? by##both : by##step                                   \
+        LAI_APART ? LAI_NAME(by##step) : LAI_NAME(by##stay), LAI_NAME(by##step),                   \
+            LAI_APART ? LAI_NAME(by##step) : LAI_NAME(by##scale),                                  \
+            LAI_HAS_CHANNELS ? LAI_NAME(by##mixed) : LAI_NAME(by##step),                           \
+            LAI_HAS_CHANNELS && !LAI_APART ? LAI_NAME(by##first) : LAI_NAME(by##step),             \
+            LAI_HAS_CHANNELS && !LAI_APART ? LAI_NAME(by##both) : LAI_NAME(by##step)               \
     }
-static const lai_columns_pass lai_columns_passes[6] = LAI_PASSES(lai_columns_);
-static const lai_rows_pass lai_rows_passes[6] = LAI_PASSES(lai_rows_);
+static const lai_columns_pass lai_columns_passes[6] = LAI_PASSES(columns_);
+static const lai_rows_pass lai_rows_passes[6] = LAI_PASSES(rows_);
 #undef LAI_PASSES
 
 /* A block swept on its own: decayed once, by a gate that acts twice, or cleared of denormal
@@ -5378,22 +5349,27 @@ static lai_gate_rows lai_chunk_gate(const lai_head *h, lai_chunk *c) {
     return g;
 }
 
-/* S0 = gamma S0 + K^T U for one panel, six rows of the state at a time; g may be null */
-static void lai_update_panel(const lai_head *h, const lai_chunk *c, const lai_gate_rows *g,
-                             int64_t column) {
-    float *S = lai_panel(h, c->panels, column), spare[16] = {0.0f};
-    const float *U = c->U + (column - h->first) * c->size * c->writes;
+/* S0 = gamma S0 + K^T U for LAI_SPAN columns, six rows of the state at a time; g may be null */
+static void lai_update_panels(const lai_head *h, const lai_chunk *c, const lai_gate_rows *g,
+                              int64_t column) {
+    const int64_t tall = LAI_ROUND8(h->features), own = 16 * c->size * c->writes;
+    const lai_beside next = lai_second(column + 16 < h->columns, own, 16 * tall);
+    const float *U = c->U + column / 16 * own;
+    float *S = lai_panel(h, c->panels, h->first + column);
     int64_t i, r;
     for (i = 0; i < h->features; i += LAI_TILE) {
         const float *x[6];
         float *y[6];
-        for (r = 0; r < LAI_TILE; ++r) {
-            const int there = i + r < h->features;
-            x[r] = c->kappa + i + (there ? r : 0);
-            y[r] = there ? S + 16 * (i + r) : spare;
-            if (g && there) lai_store(y[r], lai_decay_row(lai_load(y[r]), g, i + r));
+        for (r = 0; r < LAI_TILE; ++r) { /* rows that do not exist repeat the last one */
+            const int64_t row = LAI_MIN(i + r, h->features - 1);
+            x[r] = c->kappa + row;
+            y[r] = S + 16 * row;
+            if (!g || row != i + r) continue;
+            lai_store(y[r], lai_decay_row(lai_load(y[r]), g, row));
+            if (LAI_PANELS == 2 && next.y)
+                lai_store(y[r] + next.y, lai_decay_row(lai_load(y[r] + next.y), g, row));
         }
-        lai_tile_update(x, c->rows, U, c->count * c->writes, y);
+        lai_tile_add(x, c->rows, U, c->count * c->writes, y, next);
     }
 }
 
@@ -5408,8 +5384,8 @@ LAI_NOINLINE void lai_close_chunk(const lai_head *h, lai_chunk *c) {
             float *u = c->U + column * c->size + 16 * s;
             lai_store(u, lai_mul(lai_set(c->decay[s]), lai_load(u)));
         }
-    for (column = 0; column < h->columns; column += 16)
-        lai_update_panel(h, c, c->gated ? &g : NULL, h->first + column);
+    for (column = 0; column < h->columns; column += LAI_SPAN)
+        lai_update_panels(h, c, c->gated ? &g : NULL, column);
     for (s = 0; h->normalised && s < c->count; ++s)
         for (i = 0; i < c->rows; i += 16)
             lai_store(c->z + i, lai_fma1(narrow ? c->decay[s] : 1.0f,
@@ -5508,9 +5484,10 @@ LAI_NOINLINE void lai_narrow_scores(const lai_head *h, lai_chunk *c, lai_tile *x
         float *y[6];
         for (r = 0; r < LAI_TILE; ++r)
             rows[r] = lai_stream_row(c, x->mapped, stream, LAI_MIN(r, x->rows - 1));
-        for (s = 0; s < keys; s += 16) {
+        for (s = 0; s < keys; s += LAI_SPAN) {
             for (r = 0; r < LAI_TILE; ++r) y[r] = lai_score_row(c, stream, r) + s;
-            lai_tile_set(rows, c->transposed + s * c->rows, h->features, y);
+            lai_tile_set(rows, c->transposed + s * c->rows, h->features, y,
+                         lai_second(s + 16 < keys, 16 * c->rows, 16));
         }
     }
     for (r = 0; r < x->rows; ++r) {
@@ -5567,10 +5544,11 @@ static void lai_past_scores(const lai_head *h, lai_chunk *c, const lai_tile *x) 
         lai_decay_stream(h, c, x, stream, since);
         for (r = 0; r < LAI_TILE; ++r)
             rows[r] = c->x + (stream * LAI_TILE + LAI_MIN(r, x->rows - 1)) * width;
-        for (s = 0; s < past; s += 16) {
+        for (s = 0; s < past; s += LAI_SPAN) {
             float *y[6];
             for (r = 0; r < LAI_TILE; ++r) y[r] = lai_score_row(c, stream, r) + s;
-            lai_tile_set(rows, c->transposed + s * width, h->features, y);
+            lai_tile_set(rows, c->transposed + s * width, h->features, y,
+                         lai_second(s + 16 < past, 16 * width, 16));
         }
     }
     for (s = 0; s < past; ++s) lai_decay_all(c->kappa + s * width, &all, width);
@@ -5633,33 +5611,35 @@ static void lai_tile_factors(const lai_head *h, const lai_chunk *c, const lai_ti
         }
 }
 
-/* w = what stream's rows read from S0 and from the u before the tile, for one panel */
+/* w = what stream's rows read from S0 and from the u before the tile, for one panel or two */
 static void lai_tile_read(const lai_head *h, const lai_chunk *c, const lai_tile *x, int64_t column,
-                          int64_t stream, float w[LAI_TILE][16]) {
+                          int64_t stream, float w[LAI_TILE][LAI_SPAN]) {
+    const int64_t own = 16 * c->size * c->writes, tall = LAI_ROUND8(h->features);
+    const int two = LAI_PANELS == 2 && column + 16 < h->columns;
     const float *rows[6], *P[6];
     float *y[6];
-    int64_t r;
+    int64_t r, i;
     for (r = 0; r < LAI_TILE; ++r) { /* rows that do not exist repeat the last one */
-        const int64_t own = LAI_MIN(r, x->rows - 1);
-        rows[r] = h->decay_wide ? c->x + (stream * LAI_TILE + own) * c->rows
-                                : lai_stream_row(c, x->mapped, stream, own);
-        P[r] = lai_score_row(c, stream, own);
+        const int64_t last = LAI_MIN(r, x->rows - 1);
+        rows[r] = h->decay_wide ? c->x + (stream * LAI_TILE + last) * c->rows
+                                : lai_stream_row(c, x->mapped, stream, last);
+        P[r] = lai_score_row(c, stream, last);
         y[r] = w[r];
-        if (c->empty) lai_store(w[r], lai_zero());
+        for (i = 0; c->empty && i < LAI_SPAN; i += 16) lai_store(w[r] + i, lai_zero());
     }
-    if (!c->empty) lai_tile_set(rows, lai_panel(h, c->panels, column), h->features, y);
+    if (!c->empty)
+        lai_tile_set(rows, lai_panel(h, c->panels, h->first + column), h->features, y,
+                     lai_second(two, 16 * tall, 16));
     for (r = 0; !c->empty && c->gated && !h->decay_wide && r < x->rows; ++r)
-        lai_store(w[r], lai_mul(lai_set(x->gamma[r]), lai_load(w[r])));
-    if (c->count == 0 && lai_is_early(h, stream))
-        lai_store(w[0], lai_load(c->first + stream * LAI_ROUND16(h->columns) + column - h->first));
+        for (i = 0; i <= 16 * two; i += 16)
+            lai_store(w[r] + i, lai_mul(lai_set(x->gamma[r]), lai_load(w[r] + i)));
+    for (i = 0; c->count == 0 && lai_is_early(h, stream) && i <= 16 * two; i += 16)
+        lai_store(w[0] + i, lai_load(c->first + stream * LAI_ROUND16(h->columns) + column + i));
     if (c->count > 0)
-        lai_tile_add(P, c->U + (column - h->first) * c->size * c->writes, c->count * c->writes, y);
+        lai_tile_add(P, 1, c->U + column / 16 * own, c->count * c->writes, y,
+                     lai_second(two, own, 16));
 }
 
-LAI_INLINE void lai_ask_line(const float *row, int64_t column, int64_t width) {
-    LAI_PREFETCH_L2(row + column);
-    if (column == 0) LAI_PREFETCH_L2(row + width - 1); /* see lai_pair_ends */
-}
 /* What the next tile, from t on, reads and writes, a line of each row per panel: values first; keys
  * behind the panel's work, for more at once wait for each other. */
 LAI_NOINLINE void lai_ask_tile(const lai_head *h, int64_t t, int64_t column, int keys) {
@@ -5679,39 +5659,58 @@ LAI_NOINLINE void lai_ask_tile(const lai_head *h, int64_t t, int64_t column, int
     }
 }
 
-/* one tile, one panel: the u of its tokens, row by row within the tile, then what queries read */
-LAI_NOINLINE void lai_tile_panel(const lai_head *h, lai_chunk *c, const lai_tile *x,
-                                 int64_t column) {
-    const int64_t cols = LAI_MIN(h->first + h->columns - column, 16), writes = c->writes;
-    float *U = c->U + (column - h->first) * c->size * writes + 16 * c->count * writes;
-    float *u = U, w[LAI_TILE][16];
-    int64_t stream, r, s;
-    lai_ask_tile(h, x->t + LAI_TILE, column - h->first, 0);
-    if (c->predicts) lai_tile_read(h, c, x, column, 0, w);
+/* one tile, one panel: the u of its tokens, row by row within the tile, */
+static void lai_tile_writes(const lai_head *h, const lai_chunk *c, const lai_tile *x,
+                            int64_t column, float w[LAI_TILE][LAI_SPAN], int64_t i) {
+    const int64_t cols = h->columns - column, writes = c->writes;
+    float *const U = c->U + column * c->size * writes + 16 * c->count * writes;
+    float *u = U;
+    int64_t r, s;
     for (r = 0; r < x->rows; ++r, u += 16 * writes) {
         const float *L = lai_score_row(c, 0, r) + c->count * writes;
         const int64_t t = x->t + r;
-        lai_v v = lai_value(h, t, column, cols), sum = lai_zero();
+        lai_v v = lai_value(h, t, h->first + column, cols), sum = lai_zero();
         if (c->predicts) {
-            sum = lai_load(w[r]);
+            sum = lai_load(w[r] + i);
             for (s = 0; s < r * writes; ++s) sum = lai_fma1(L[s], lai_load(U + 16 * s), sum);
         }
-        v = lai_written(h, v, sum, h->beta.at + t * h->beta.step, column, cols);
+        v = lai_written(h, v, sum, h->beta.at + t * h->beta.step, h->first + column, cols);
         lai_store(u + 16 * (writes - 1), v);
         if (h->dplr) lai_store(u, sum);
     }
+}
+
+/* and what a stream's queries read */
+static void lai_tile_outputs(const lai_head *h, const lai_chunk *c, const lai_tile *x,
+                             int64_t column, int64_t stream, float w[LAI_TILE][LAI_SPAN],
+                             int64_t i) {
+    const int64_t cols = h->columns - column, writes = c->writes;
+    const float *const U = c->U + column * c->size * writes + 16 * c->count * writes;
+    int64_t r, s;
+    for (r = 0; r < x->rows; ++r) {
+        const float *P = lai_score_row(c, stream, r) + c->count * writes;
+        const lai_v factor = lai_set(c->factor[stream * LAI_TILE + r]);
+        lai_v sum = lai_load(w[r] + i);
+        for (s = 0; s < (r + 1) * writes; ++s) sum = lai_fma1(P[s], lai_load(U + 16 * s), sum);
+        lai_store_n(lai_output(h, stream - c->predicts, x->t + r, h->first + column),
+                    lai_mul(factor, sum), cols);
+    }
+}
+
+/* one tile, LAI_SPAN columns */
+LAI_NOINLINE void lai_tile_panels(const lai_head *h, const lai_chunk *c, const lai_tile *x,
+                                  int64_t column) {
+    const int64_t span = LAI_MIN(LAI_SPAN, h->columns - column);
+    float w[LAI_TILE][LAI_SPAN];
+    int64_t stream, i;
+    for (i = 0; i < span; i += 16) lai_ask_tile(h, x->t + LAI_TILE, column + i, 0);
+    if (c->predicts) lai_tile_read(h, c, x, column, 0, w);
+    for (i = 0; i < span; i += 16) lai_tile_writes(h, c, x, column + i, w, i);
     for (stream = c->predicts; stream < c->streams; ++stream) {
         lai_tile_read(h, c, x, column, stream, w);
-        for (r = 0; r < x->rows; ++r) {
-            const float *P = lai_score_row(c, stream, r) + c->count * writes;
-            const lai_v factor = lai_set(c->factor[stream * LAI_TILE + r]);
-            lai_v sum = lai_load(w[r]);
-            for (s = 0; s < (r + 1) * writes; ++s) sum = lai_fma1(P[s], lai_load(U + 16 * s), sum);
-            lai_store_n(lai_output(h, stream - c->predicts, x->t + r, column), lai_mul(factor, sum),
-                        cols);
-        }
+        for (i = 0; i < span; i += 16) lai_tile_outputs(h, c, x, column + i, stream, w, i);
     }
-    lai_ask_tile(h, x->t + LAI_TILE, column - h->first, 1);
+    for (i = 0; i < span; i += 16) lai_ask_tile(h, x->t + LAI_TILE, column + i, 1);
 }
 
 static void lai_begin_chunks(const lai_head *h, lai_chunk *c) {
@@ -5769,8 +5768,8 @@ LAI_NOINLINE void lai_run_chunks(const lai_head *h) {
             else
                 lai_narrow_scores(h, &c, &x);
             lai_tile_factors(h, &c, &x);
-            for (column = h->first; column < h->first + h->columns; column += 16)
-                lai_tile_panel(h, &c, &x, column);
+            for (column = 0; column < h->columns; column += LAI_SPAN)
+                lai_tile_panels(h, &c, &x, column);
             lai_finish(h, t, x.rows, 0, h->columns);
             c.count += x.rows;
             c.silent = t + x.rows - 1;
@@ -5811,17 +5810,12 @@ static void lai_run_form(const lai_head *h) {
  *
  *     Q  [192 / 16][dk][16]    scale q, transposed; for few rows [rows][dk]
  *     S  [192 / 16][192][16]   logits of a block of keys, then weights
- *     V  [192][16]             a panel of the block's values
+ *     V  [2][192][16]          a panel of the block's values, or two
  *     O  [dv / 16][192][16]    weights times values, summed so far
  *
  * Weights are relative to the largest logit of the row so far; when that rises, the row's sum and O
  * shrink. It begins with the lowest float: minus infinity would be no number to be relative to.
  * A row of O adds its keys in their order, and only those it sees, whatever rows are beside it. */
-
-LAI_INLINE void lai_attend_prefetch(const float *x, int64_t n) {
-    int64_t i;
-    for (i = 0; i < n; i += 16) LAI_PREFETCH(x + i);
-}
 
 static void lai_attend_queries(const lai_attend *a) {
     const int64_t dk = a->layer->dim_k, few = a->rows <= LAI_FEW_ROWS;
@@ -5858,10 +5852,11 @@ static void lai_attend_scores(const lai_attend *a, const float *k, const float *
             lai_attend_prefetch(k + soon * a->k.step, dk);
             for (c = 0; c < a->layer->dim_v; c += 16) LAI_PREFETCH_L2(v + row * a->v.step + c);
         }
-        for (p = 0; p < a->rows; p += 16) {
-            if (j + 6 <= a->begin[p] || j >= a->end[p + 15]) continue;
+        for (p = 0; p < a->rows; p += LAI_SPAN) {
+            const int two = LAI_PANELS == 2 && p + 16 < a->rows;
+            if (j + 6 <= a->begin[p] || j >= a->end[p + 16 * two + 15]) continue;
             for (t = 0; t < 6; ++t) y[t] = a->S + p * LAI_BLOCK_KEYS + 16 * (j + t);
-            lai_tile_set(x, a->Q + p * dk, dk, y);
+            lai_tile_set(x, a->Q + p * dk, dk, y, lai_second(two, 16 * dk, 16 * LAI_BLOCK_KEYS));
         }
     }
 }
@@ -5933,13 +5928,13 @@ static void lai_attend_sigmoid(const lai_attend *a, int64_t p) {
 }
 
 /* V: a panel of columns of n rows from v on; the next panel is asked for */
-static void lai_attend_pack(const lai_attend *a, const float *v, int64_t n, int64_t c) {
+static void lai_attend_pack(const lai_attend *a, const float *v, int64_t n, int64_t c, float *V) {
     const int64_t dv = a->layer->dim_v, next = LAI_MIN(16, dv - c - 1);
     int64_t j;
     for (j = 0; j < n; ++j) {
         const float *row = v + j * a->v.step;
         LAI_PREFETCH(row + c + next);
-        lai_store(a->V + 16 * j, lai_load_n(row + c, dv - c));
+        lai_store(V + 16 * j, lai_load_n(row + c, dv - c));
     }
 }
 
@@ -5953,32 +5948,41 @@ LAI_INLINE lai_v lai_attend_sum(lai_v x, const float *s, const float *V, int64_t
 
 /* O = shrink O + S^T V, for a tile of rows from r on: what they all see, and each one's own keys
  * before and behind that */
-static void lai_attend_tile(const lai_attend *a, int64_t r, float *O) {
-    const float *V = a->V;
+static void lai_attend_tile(const lai_attend *a, int64_t r, int64_t c) {
+    const int two = LAI_PANELS == 2 && c + 16 < a->layer->dim_v;
+    const lai_beside next = lai_second(two, 16 * LAI_BLOCK_KEYS, 16 * LAI_BLOCK_ROWS);
     const int64_t begin = a->begin[r + 5], end = LAI_MAX(begin, a->end[r]);
     const float *x[6], *s[6];
     float *y[6];
     int64_t t;
+    int i;
     for (t = 0; t < 6; ++t) {
         const int64_t row = r + t, own = LAI_MIN(begin, a->end[row]);
         const int64_t from = LAI_MIN(row, a->rows - 1); /* what is in no panel repeats the last */
-        const lai_v shrunk = lai_mul(lai_load(O + 16 * row), lai_set(a->shrink[row]));
         s[t] = a->S + from / 16 * 16 * LAI_BLOCK_KEYS + from % 16;
         x[t] = s[t] + 16 * begin;
-        y[t] = O + 16 * row;
-        lai_store(y[t], lai_attend_sum(shrunk, s[t], V, a->begin[row], own));
+        y[t] = a->O + c * LAI_BLOCK_ROWS + 16 * row;
+        for (i = 0; i <= two; ++i) {
+            float *const O = y[t] + i * next.y;
+            const lai_v shrunk = lai_mul(lai_load(O), lai_set(a->shrink[row]));
+            lai_store(O, lai_attend_sum(shrunk, s[t], a->V + i * next.m, a->begin[row], own));
+        }
     }
-    lai_tile_update(x, 16, V + 16 * begin, end - begin, y);
+    lai_tile_add(x, 16, a->V + 16 * begin, end - begin, y, next);
     for (t = 0; t < 6; ++t)
-        if (end < a->end[r + t])
-            lai_store(y[t], lai_attend_sum(lai_load(y[t]), s[t], V, end, a->end[r + t]));
+        for (i = 0; i <= two && end < a->end[r + t]; ++i)
+            lai_store(y[t] + i * next.y, lai_attend_sum(lai_load(y[t] + i * next.y), s[t],
+                                                        a->V + i * next.m, end, a->end[r + t]));
 }
 
 static void lai_attend_values(const lai_attend *a, const float *v, int64_t n) {
+    const int64_t dv = a->layer->dim_v;
     int64_t c, r;
-    for (c = 0; c < a->layer->dim_v; c += 16) {
-        lai_attend_pack(a, v, n, c);
-        for (r = 0; r < a->rows; r += 6) lai_attend_tile(a, r, a->O + c * LAI_BLOCK_ROWS);
+    for (c = 0; c < dv; c += LAI_SPAN) {
+        lai_attend_pack(a, v, n, c, a->V);
+        if (LAI_PANELS == 2 && c + 16 < dv)
+            lai_attend_pack(a, v, n, c + 16, a->V + 16 * LAI_BLOCK_KEYS);
+        for (r = 0; r < a->rows; r += 6) lai_attend_tile(a, r, c);
     }
 }
 
@@ -6231,7 +6235,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef LAI_FENCE
 #undef LAI_FENCE_SUM
 #undef LAI_LANES
-#undef LAI_WHOLE
 #undef LAI_LANE
 #undef LAI_MAP1
 #undef LAI_MAP2
@@ -6240,12 +6243,8 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef LAI_STORE_MEMORY
 #undef LAI_FOLD
 #undef LAI_ANY
-#undef LAI_ADD_SETS
-#undef LAI_DELTA_SETS
-#undef LAI_DPLR_SETS
-#undef LAI_PANELS
+#undef LAI_WHOLE
 #undef LAI_LARGE
-#undef LAI_APART
 #undef LAI_ROWS4
 #undef lai_r
 #undef lai_lanes
@@ -6288,29 +6287,19 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_flush
 #undef lai_flush_all
 #undef lai_read
+#undef lai_two
+#undef lai_load_two
+#undef lai_store_two
+#undef lai_madd
+#undef lai_times
 #undef lai_tile6
 #undef lai_tile_set
 #undef lai_tile_add
-#undef lai_tile_update
 #undef lai_dot4
 #undef lai_dot
 #undef lai_pair_row
-#undef lai_two
-#undef lai_madd
-#undef lai_times
 #undef lai_sum_sets
 #undef lai_pair
-#undef lai_pair_pass
-#undef lai_add_keep
-#undef lai_add_once
-#undef lai_add_twice
-#undef lai_add_rows
-#undef lai_delta_keep
-#undef lai_delta_once
-#undef lai_delta_twice
-#undef lai_delta_rows
-#undef lai_dplr_keep
-#undef lai_dplr_rows
 #undef lai_look
 #undef lai_pair_passes
 #undef lai_largest
@@ -6363,8 +6352,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_pair_silent
 #undef lai_may_keep
 #undef lai_prepare_pair
-#undef lai_pair_prefetch
-#undef lai_pair_ends
 #undef lai_pair_beta
 #undef lai_pair_part
 #undef lai_pair_error
@@ -6398,27 +6385,12 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_token_columns
 #undef lai_token_16
 #undef lai_token_rows
-#undef lai_columns_pass
-#undef lai_rows_pass
-#undef lai_columns_stay
-#undef lai_rows_stay
-#undef lai_columns_step
-#undef lai_rows_step
-#undef lai_columns_scale
-#undef lai_rows_scale
-#undef lai_columns_mixed
-#undef lai_rows_mixed
-#undef lai_rows_both
-#undef lai_columns_both
-#undef lai_rows_first
-#undef lai_columns_first
 #undef lai_columns_passes
 #undef lai_rows_passes
 #undef lai_token_rows_block
 #undef lai_query_rows
 #undef lai_read_columns
 #undef lai_token_output
-#undef lai_prefetch_fours
 #undef lai_columns_output
 #undef lai_query_columns
 #undef lai_write_columns
@@ -6436,7 +6408,7 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_decay_chunk
 #undef lai_open_chunk
 #undef lai_chunk_gate
-#undef lai_update_panel
+#undef lai_update_panels
 #undef lai_close_chunk
 #undef lai_forgets
 #undef lai_begin_tile
@@ -6449,13 +6421,13 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_decay_stream
 #undef lai_tile_factors
 #undef lai_tile_read
-#undef lai_tile_panel
-#undef lai_ask_line
+#undef lai_tile_writes
+#undef lai_tile_outputs
+#undef lai_tile_panels
 #undef lai_ask_tile
 #undef lai_begin_chunks
 #undef lai_run_chunks
 #undef lai_run_form
-#undef lai_attend_prefetch
 #undef lai_attend_queries
 #undef lai_attend_scores
 #undef lai_attend_dots
@@ -6695,7 +6667,7 @@ static void lai_begin_attend(lai_attend *a, const la_attention *layer, int isa, 
     a->Q = room;
     a->S = a->Q + LAI_BLOCK_ROWS * layer->dim_k;
     a->V = a->S + LAI_BLOCK_ROWS * LAI_BLOCK_KEYS;
-    a->O = a->V + LAI_BLOCK_KEYS * 16;
+    a->O = a->V + LAI_BLOCK_KEYS * 32;
     a->most = a->O + LAI_BLOCK_ROWS * LAI_ROUND16(layer->dim_v);
     a->sum = a->most + LAI_BLOCK_ROWS;
     a->shrink = a->sum + LAI_BLOCK_ROWS;
