@@ -1813,9 +1813,9 @@ typedef struct lai_head {
 
 static const float lai_no_gate = 0.0f, lai_no_beta = 1.0f; /* an absent tensor's only row */
 
-/* What the pair pass does to the state: nothing, its scale being held aside; multiply by one
- * number; by two, a decay that no single float holds; by a number for each row; or only read it. */
-enum { LAI_KEEP = 0, LAI_ONCE, LAI_TWICE, LAI_ROWS, LAI_LOOK };
+/* What the pair pass does to the state: nothing, its scale being held aside; multiply by a number
+ * for each row; by two for all, a decay that no single float holds; or only read it. */
+enum { LAI_KEEP = 0, LAI_ROWS, LAI_TWICE, LAI_LOOK };
 
 /* How a token's gate acts on the state of the recurrent form: not at all; as x + x expm1(g); as
  * x exp(g); one way or the other for each row, which is also what rules do that read first, or
@@ -2152,7 +2152,7 @@ LAI_INLINE void lai_view_pair(const lai_head *h, const lai_pairs *c, int64_t p, 
     x->pass.R = c->R + next * 2 * c->rows;
     x->pass.Q = c->queries > 0 ? c->Q + slot * c->queries * 2 * c->rows : x->pass.K;
     if (h->dplr) x->pass.R = x->pass.Q;
-    x->pass.rho = h->decay_wide ? c->rho + slot * c->rows : x->info->rho;
+    x->pass.rho = x->info->rescale == LAI_TWICE ? x->info->rho : c->rho + slot * c->rows;
     x->both = (int)both;
     x->v[0] = h->v.at + t * h->v.step + h->first;
     x->v[1] = x->v[0] + both * h->v.step;
@@ -2643,7 +2643,6 @@ typedef struct lai_scan {
 #define lai_load_panels       LAI_NAME(load_panels)
 #define lai_store_panels      LAI_NAME(store_panels)
 #define lai_value             LAI_NAME(value)
-#define lai_times_beta        LAI_NAME(times_beta)
 #define lai_finish            LAI_NAME(finish)
 #define lai_written           LAI_NAME(written)
 #define lai_pair_decays       LAI_NAME(pair_decays)
@@ -2657,7 +2656,6 @@ typedef struct lai_scan {
 #define lai_pair_products     LAI_NAME(pair_products)
 #define lai_pair_wide         LAI_NAME(pair_wide)
 #define lai_pair_dplr         LAI_NAME(pair_dplr)
-#define lai_first_predictor   LAI_NAME(first_predictor)
 #define lai_stage_pairs       LAI_NAME(stage_pairs)
 #define lai_pair_coefficients LAI_NAME(pair_coefficients)
 #define lai_pair_silent       LAI_NAME(pair_silent)
@@ -2682,7 +2680,6 @@ typedef struct lai_scan {
 #define lai_read_pair         LAI_NAME(read_pair)
 #define lai_run_bidirectional LAI_NAME(run_bidirectional)
 #define lai_store_gate        LAI_NAME(store_gate)
-#define lai_any_deep          LAI_NAME(any_deep)
 #define lai_stay              LAI_NAME(stay)
 #define lai_gates             LAI_NAME(gates)
 #define lai_decay_as          LAI_NAME(decay_as)
@@ -4005,10 +4002,6 @@ static void lai_store_panels(const lai_head *h, float *panels) {
 LAI_INLINE lai_v lai_value(const lai_head *h, int64_t t, int64_t column, int64_t cols) {
     return lai_load_n(h->v.at + t * h->v.step + column, cols);
 }
-LAI_INLINE lai_v lai_times_beta(const lai_head *h, lai_v x, const float *beta, int64_t column,
-                                int64_t cols) {
-    return lai_mul(x, LAI_LIKELY(!h->beta_wide) ? lai_set(*beta) : lai_load_n(beta + column, cols));
-}
 /* what a token writes, with what the state predicts where that counts: beta v, beta (v - r), or
  * with an erase gate, which is beta's part in r, beta v - r */
 LAI_LARGE lai_v lai_written(const lai_head *h, lai_v v, lai_v r, const float *beta, int64_t column,
@@ -4102,7 +4095,7 @@ LAI_NOINLINE void lai_pair_decays(const lai_head *h, lai_pairs *c, const lai_map
         const double B = lai_gate(h, y, 2 * (p - first) + 1, 2 * p + 1, before);
         const double a = c->log_scale + A, b = a + B;
         lai_pair_info *info = c->info + LAI_STAGE(p);
-        info->rescale = fabs(a) > LAI_WINDOW || fabs(b) > LAI_WINDOW ? LAI_ONCE : LAI_KEEP;
+        info->rescale = fabs(a) > LAI_WINDOW || fabs(b) > LAI_WINDOW ? LAI_ROWS : LAI_KEEP;
         c->log_scale = info->rescale ? 0.0 : b;
         deep[j] = lai_split(a, x + j, lo + j);
         deep[LAI_RING + j] = lai_split(b, x + LAI_RING + j, lo + LAI_RING + j);
@@ -4228,6 +4221,8 @@ LAI_NOINLINE void lai_pair_narrow(const lai_head *h, lai_pairs *c, const lai_map
     const lai_v zero = lai_zero();
     float *K = c->K + slot * 2 * c->rows, s[4];
     int64_t m, i;
+    for (i = 0; info->rescale == LAI_ROWS && i < n; i += 16)
+        lai_store(c->rho + slot * c->rows + i, lai_set(info->rho[0]));
     for (m = 0; m == 0 || m < c->queries; ++m) {
         const float *ka = x->ka, *qa = x->qa + m * x->qa_next;
         const float *kb = x->kb, *qb = x->qb + m * x->qb_next;
@@ -4406,14 +4401,6 @@ LAI_NOINLINE void lai_pair_dplr(const lai_head *h, lai_pairs *c, const lai_mappe
     }
 }
 
-/* what the first token of DPLR predicts by, where a pair's coefficients would be */
-static void lai_first_predictor(const lai_head *h, float *R) {
-    const int64_t n = h->features;
-    int64_t i;
-    for (i = 0; i < n; i += 16)
-        lai_store_eights(R + 2 * i, lai_load_n(h->a.at + i, n - i), lai_zero());
-}
-
 /* Pairs are prepared in two steps: features and decays for many at once, which their exponentials
  * and projections need to be fast; */
 static void lai_stage_pairs(const lai_head *h, lai_pairs *c, int64_t first, int64_t end) {
@@ -4464,33 +4451,34 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
 }
 
 LAI_INLINE lai_v lai_pair_beta(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
-                               lai_v v) {
-    return lai_times_beta(h, v, x->beta[i], column, h->columns - column);
+                               int64_t left, lai_v v) {
+    const float *beta = x->beta[i];
+    if (LAI_LIKELY(!h->beta_wide)) return lai_mul(v, lai_set(*beta));
+    return lai_mul(v, lai_load_n(beta + column, left));
 }
 
 /* what counts of a prediction: y of it, times beta unless an erase gate is beta's part there */
 LAI_INLINE lai_v lai_pair_part(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
-                               float y) {
-    return h->erases ? lai_set(y) : lai_pair_beta(h, x, i, column, lai_set(y));
+                               int64_t left, float y) {
+    return h->erases ? lai_set(y) : lai_pair_beta(h, x, i, column, left, lai_set(y));
 }
 
 /* beta v of token i without what the state predicts for it (delta rules) */
 LAI_INLINE lai_v lai_pair_error(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                int i, int64_t column, int rescale, int write) {
-    const lai_v v = lai_load_n(x->v[i] + column, h->columns - column);
-    const lai_v u = lai_pair_beta(h, x, i, column, v);
+                                int i, int64_t column, int64_t left, int rescale, int write) {
+    const lai_v u = lai_pair_beta(h, x, i, column, left, lai_load_n(x->v[i] + column, left));
     lai_v r;
     if (write == LA_WRITE_ADD) return u;
     r = lai_load(c->predicted + 2 * column + 16 * i);
     if (rescale == LAI_TWICE) r = lai_mul(r, lai_set(x->info->late[i]));
-    return lai_fnma(lai_pair_part(h, x, i, column, x->info->read[i]), r, u);
+    return lai_fnma(lai_pair_part(h, x, i, column, left, x->info->read[i]), r, u);
 }
 
 /* o of query head m, from what the pass read (a, b) and the tokens' own writes (u) */
 LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64_t m,
-                                int64_t column, int rescale, const lai_v u[2], lai_v a, lai_v b) {
+                                int64_t column, int64_t left, int rescale, const lai_v u[2],
+                                lai_v a, lai_v b) {
     const lai_pair_query *query = x->query + m;
-    const int64_t left = h->columns - column;
     const int64_t at = m * h->out_next + column;
     if (rescale == LAI_TWICE) a = lai_mul(a, lai_set(x->info->late[0]));
     if (rescale == LAI_TWICE) b = lai_mul(b, lai_set(x->info->late[1]));
@@ -4508,14 +4496,15 @@ LAI_NOINLINE void lai_pair_looks(const lai_head *h, const lai_pairs *c, const la
     for (m = 1; m < c->queries; ++m) {
         float *S = c->panels + column * c->panel_rows, look[32];
         lai_look(S, c->panel_rows, x->pass.Q + m * 2 * c->rows, look);
-        lai_pair_output(h, x, m, column, rescale, u, lai_load(look), lai_load(look + 16));
+        lai_pair_output(h, x, m, column, h->columns - column, rescale, u, lai_load(look),
+                        lai_load(look + 16));
     }
 }
 
 /* one token of DPLR; all decay is in the coefficients: its outputs, and e of the next token */
 LAI_INLINE void lai_dplr_output(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                int64_t column, lai_v o, lai_v e) {
-    const int64_t n = c->panel_rows, left = h->columns - column;
+                                int64_t column, int64_t left, lai_v o, lai_v e) {
+    const int64_t n = c->panel_rows;
     const lai_v scale = lai_set(h->scale);
     float *out = x->out[0] + column, look[32];
     int64_t m;
@@ -4530,23 +4519,23 @@ LAI_INLINE void lai_dplr_output(const lai_head *h, const lai_pairs *c, const lai
 
 /* before the pass over a panel: u of both tokens, and w, which is what the pass writes with */
 LAI_INLINE void lai_pair_before(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                int64_t column, int rescale, int write, lai_v u[2], lai_v *wa,
-                                lai_v *wb) {
+                                int64_t column, int64_t left, int rescale, int write, lai_v u[2],
+                                lai_v *wa, lai_v *wb) {
     const lai_pair_info *info = x->info;
     const int delta = write == LA_WRITE_DELTA;
     if (write == LA_WRITE_DPLR) {
         lai_pair_prefetch(h, x, column, 1);
         *wa = lai_load(c->predicted + 2 * column);
-        *wb = lai_pair_beta(h, x, 0, column, lai_load_n(x->v[0] + column, h->columns - column));
+        *wb = lai_pair_beta(h, x, 0, column, left, lai_load_n(x->v[0] + column, left));
         return;
     }
     /* additive rules ask behind the multiply-adds, which still have enough to do then: 2 % */
     if (delta) lai_pair_prefetch(h, x, column, 2);
-    u[0] = lai_pair_error(h, c, x, 0, column, rescale, write);
+    u[0] = lai_pair_error(h, c, x, 0, column, left, rescale, write);
     u[1] = lai_zero();
     if (LAI_LIKELY(x->both)) {
-        u[1] = lai_pair_error(h, c, x, 1, column, rescale, write);
-        if (delta) u[1] = lai_fnma(lai_pair_part(h, x, 1, column, info->kk), u[0], u[1]);
+        u[1] = lai_pair_error(h, c, x, 1, column, left, rescale, write);
+        if (delta) u[1] = lai_fnma(lai_pair_part(h, x, 1, column, left, info->kk), u[0], u[1]);
     }
     if (!LAI_LIKELY(c->queries <= 1)) {
         const lai_v own[2] = {u[0], u[1]};
@@ -4559,32 +4548,33 @@ LAI_INLINE void lai_pair_before(const lai_head *h, const lai_pairs *c, const lai
 
 /* and behind it: the outputs, and what the state predicts for the next pair */
 LAI_INLINE void lai_pair_behind(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                int64_t column, int rescale, int write, const lai_v u[2], lai_v oa,
-                                lai_v ob, lai_v ra, lai_v rb) {
+                                int64_t column, int64_t left, int rescale, int write,
+                                const lai_v u[2], lai_v oa, lai_v ob, lai_v ra, lai_v rb) {
     const int delta = write == LA_WRITE_DELTA;
     if (write == LA_WRITE_DPLR) {
-        lai_dplr_output(h, c, x, column, ra, rb);
+        lai_dplr_output(h, c, x, column, left, ra, rb);
         return;
     }
     if (!delta) lai_pair_prefetch(h, x, column, 2);
     if (delta) lai_store(c->predicted + 2 * column, ra);
     if (delta) lai_store(c->predicted + 2 * column + 16, rb);
-    if (c->queries > 0) lai_pair_output(h, x, 0, column, rescale, u, oa, ob);
+    if (c->queries > 0) lai_pair_output(h, x, 0, column, left, rescale, u, oa, ob);
 }
 
-/* one pair, one panel or two */
+/* one pair, one panel or two, which are whole */
 LAI_INLINE void lai_pair_panels(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
                                 int64_t column, int rescale, int write, int panels) {
     const int64_t n = c->panel_rows, next = column + 16;
+    const int64_t left = panels == 2 ? 16 : h->columns - column;
     const lai_two none = {lai_zero(), lai_zero()};
     lai_two w[2] = {none, none}, o[2], r[2] = {none, none};
     lai_v u[2] = {none.a, none.a}, u_next[2] = {none.a, none.a};
-    lai_pair_before(h, c, x, column, rescale, write, u, &w[0].a, &w[1].a);
-    if (panels == 2) lai_pair_before(h, c, x, next, rescale, write, u_next, &w[0].b, &w[1].b);
+    lai_pair_before(h, c, x, column, left, rescale, write, u, &w[0].a, &w[1].a);
+    if (panels == 2) lai_pair_before(h, c, x, next, left, rescale, write, u_next, &w[0].b, &w[1].b);
     lai_pair(c->panels + column * n, n, &x->pass, panels, w, o, r, rescale, write);
-    lai_pair_behind(h, c, x, column, rescale, write, u, o[0].a, o[1].a, r[0].a, r[1].a);
+    lai_pair_behind(h, c, x, column, left, rescale, write, u, o[0].a, o[1].a, r[0].a, r[1].a);
     if (panels == 1) return;
-    lai_pair_behind(h, c, x, next, rescale, write, u_next, o[0].b, o[1].b, r[0].b, r[1].b);
+    lai_pair_behind(h, c, x, next, left, rescale, write, u_next, o[0].b, o[1].b, r[0].b, r[1].b);
 }
 
 /* The pass with what is around it, once per kind: called for one panel at a time, what then went
@@ -4593,31 +4583,27 @@ LAI_INLINE void lai_pair_panels(const lai_head *h, const lai_pairs *c, const lai
     static void LAI_NAME(name)(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,      \
                                int64_t column, int64_t stop) {                                     \
         for (; column < stop; column += 16)                                                        \
-            if (LAI_PANELS == 2 && column + 16 < stop)                                             \
+            if (LAI_PANELS == 2 && rescale != LAI_TWICE && column + 32 <= stop)                    \
                 lai_pair_panels(h, c, x, column, rescale, write, 2), column += 16;                 \
             else                                                                                   \
                 lai_pair_panels(h, c, x, column, rescale, write, 1);                               \
     }
 LAI_PAIR(add_keep, LAI_KEEP, LA_WRITE_ADD)
-LAI_PAIR(add_once, LAI_ONCE, LA_WRITE_ADD)
 LAI_PAIR(add_twice, LAI_TWICE, LA_WRITE_ADD)
 LAI_PAIR(add_rows, LAI_ROWS, LA_WRITE_ADD)
 LAI_PAIR(delta_keep, LAI_KEEP, LA_WRITE_DELTA)
-LAI_PAIR(delta_once, LAI_ONCE, LA_WRITE_DELTA)
 LAI_PAIR(delta_twice, LAI_TWICE, LA_WRITE_DELTA)
 LAI_PAIR(delta_rows, LAI_ROWS, LA_WRITE_DELTA)
 LAI_PAIR(dplr_keep, LAI_KEEP, LA_WRITE_DPLR)
 LAI_PAIR(dplr_rows, LAI_ROWS, LA_WRITE_DPLR)
 #undef LAI_PAIR
 
-/* [write][rescale]; where there are fewer kernels, the second factor is 1 */
-static const lai_pair_pass lai_pair_passes[3][4] = {
-    {LAI_NAME(add_keep), LAI_APART ? LAI_NAME(add_twice) : LAI_NAME(add_once), LAI_NAME(add_twice),
-     LAI_NAME(add_rows)},
-    {LAI_NAME(delta_keep), LAI_APART ? LAI_NAME(delta_twice) : LAI_NAME(delta_once),
-     LAI_NAME(delta_twice), LAI_NAME(delta_rows)},
-    {LAI_HAS_CHANNELS ? LAI_NAME(dplr_keep) : NULL, NULL, NULL,
-     LAI_HAS_CHANNELS ? LAI_NAME(dplr_rows) : NULL},
+/* [write][rescale] */
+static const lai_pair_pass lai_pair_passes[3][3] = {
+    {LAI_NAME(add_keep), LAI_NAME(add_rows), LAI_NAME(add_twice)},
+    {LAI_NAME(delta_keep), LAI_NAME(delta_rows), LAI_NAME(delta_twice)},
+    {LAI_HAS_CHANNELS ? LAI_NAME(dplr_keep) : NULL, LAI_HAS_CHANNELS ? LAI_NAME(dplr_rows) : NULL,
+     NULL},
 };
 
 /* Pairs first .. end - 1 over all panels, as many panels at a time as stay in L1. The last panels
@@ -4685,9 +4671,10 @@ static float *lai_layout_pairs(const lai_head *h, lai_pairs *c) {
 }
 
 static void lai_absorb_pairs(const lai_head *h, lai_pairs *c) {
-    int64_t p, column;
+    int64_t p, column, i;
     for (p = 0; p < LAI_RING; ++p) lai_prepare_pair(h, c, p);
-    if (h->dplr && c->count) lai_first_predictor(h, c->R);
+    for (i = 0; h->dplr && c->count && i < h->features; i += 16) /* its first token reads by a */
+        lai_store_eights(c->R + 2 * i, lai_load_n(h->a.at + i, h->features - i), lai_zero());
     for (column = 0; (h->delta || h->dplr) && c->count && column < h->columns; column += 16) {
         float *S = lai_panel(h, c->panels, h->first + column);
         lai_look(S, c->panel_rows, c->R, c->predicted + 2 * column);
@@ -4789,26 +4776,24 @@ LAI_LARGE void lai_store_gate(float *value, float *step, lai_v g, const lai_v *l
     lai_store(step, on);
 }
 
-/* is there one of 16 gates whose exp no float holds, but that may leave an ordinary number? */
-LAI_INLINE int lai_any_deep(lai_v g) {
-    const lai_v deep = lai_greater(lai_set((float)LAI_DEEP), g);
-    return lai_any_greater(lai_keep(lai_sub(g, lai_set(3.0f * (float)LAI_DEEP)), deep), 0.0f);
-}
-
 /* the gates of token t into room [2][rows]; shift is what FAVOR+ rescales by */
 static void lai_gates(const lai_head *h, int64_t t, double shift, float *room, lai_gate_rows *g) {
     const float *at = h->log_decay.at + t * h->log_decay.step;
     const int64_t rows = LAI_ROUND16(h->features), n = h->features;
     const float one = (float)((double)at[0] + shift);
-    const lai_v same = lai_set(one);
+    const lai_v same = lai_set(one), lowest = lai_set(3.0f * (float)LAI_DEEP);
     lai_v half;
     int64_t i;
     g->value = room;
     g->step = room + rows;
     g->times = 1;
     g->all = h->decay_wide;
-    for (i = 0; i == 0 || (h->gates_wide && i < n); i += 16)
-        if (lai_any_deep(h->gates_wide ? lai_load_n(at + i, n - i) : same)) g->times = 2;
+    for (i = 0; i == 0 || (h->gates_wide && i < n); i += 16) {
+        /* exp of such a gate is in no float, but what it leaves may be an ordinary number */
+        const lai_v x = h->gates_wide ? lai_load_n(at + i, n - i) : same;
+        const lai_v deep = lai_greater(lai_set((float)LAI_DEEP), x);
+        if (lai_any_greater(lai_keep(lai_sub(x, lowest), deep), 0.0f)) g->times = 2;
+    }
     half = lai_set(1.0f / (float)g->times);
     for (i = 0; i == 0 || (g->all && i < rows); i += 16)
         lai_store_gate(room + i, room + rows + i,
@@ -6332,7 +6317,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_load_panels
 #undef lai_store_panels
 #undef lai_value
-#undef lai_times_beta
 #undef lai_finish
 #undef lai_written
 #undef lai_pair_decays
@@ -6346,7 +6330,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_pair_products
 #undef lai_pair_wide
 #undef lai_pair_dplr
-#undef lai_first_predictor
 #undef lai_stage_pairs
 #undef lai_pair_coefficients
 #undef lai_pair_silent
@@ -6371,7 +6354,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_read_pair
 #undef lai_run_bidirectional
 #undef lai_store_gate
-#undef lai_any_deep
 #undef lai_stay
 #undef lai_gates
 #undef lai_decay_as
