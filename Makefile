@@ -183,7 +183,7 @@ check-budget: ## Seconds to compile the implementation, its size, its stack
 	text() { size $(BUILD)/budget.o | awk 'END { print $$1 }'; }
 	bad=0
 	least() { echo "$$1 $$2" | awk '{ print ($$1 < $$2 ? $$1 : $$2) }'; }
-	# as long a sample of both: a short one finds the fast moments of a shared machine, a long one does not
+	# samples of one length: short ones find the fast moments of a shared machine, long ones do not
 	fifteen() { for j in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do seconds tests/oracle.c; done |
 		awk '{ s += $$1 } END { print s }'; }
 	oracle=1000 compile=1000
