@@ -1644,16 +1644,28 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
     return (int64_t)(limit * (isa == LA_ISA_AVX512 ? 0.85 : 1.0));
 }
 
-/* From so many tokens on the chunkwise form repays moving the state to panels and back. */
-static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide) {
-    const int vk = layer->state_layout == LA_VK, wider = isa == LA_ISA_AVX512 && !wide;
-    const double size = lai_mean_size(layer);
-    if (lai_projects(layer)) return vk ? 9 : wider ? 7 : 6; /* tiles */
-    if (layer->write == LA_WRITE_DPLR) return vk ? 17 : 5;
-    if (layer->read == LA_READ_BEFORE) return vk ? 28 : 10;
-    if (layer->write != LA_WRITE_ADD) return vk ? 18 : size >= 64.0 && (wide || wider) ? 6 : 8;
-    if (layer->normalised) return vk ? 28 : wider ? 10 : wide || size < 32.0 ? 9 : 12;
-    return vk ? 28 : wider ? 10 : wide ? 8 : size < 32.0 ? 9 : 12;
+/* From so many tokens on the chunkwise form repays moving the state to panels and back: where d is
+ * below 64, below 128, and more, and for LA_VK, where it is sooner if there is no state to read.
+ * First AVX2 (a Zen 4 core, and a Sapphire Rapids), then AVX-512 (the latter). */
+static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide, int read) {
+    static const signed char limits[8][2][4] = {
+        {{7, 9, 7, 14}, {7, 9, 9, 14}},      /* projections, which are tiles */
+        {{8, 7, 5, 17}, {11, 11, 5, 16}},    /* DPLR */
+        {{13, 12, 11, 28}, {11, 12, 8, 28}}, /* what reads first */
+        {{8, 8, 8, 18}, {9, 11, 6, 16}},     /* delta, a decay for all channels */
+        {{8, 8, 6, 18}, {11, 11, 6, 16}},    /* and for each */
+        {{9, 13, 13, 28}, {12, 14, 10, 28}}, /* normalised */
+        {{9, 12, 12, 28}, {15, 16, 10, 28}}, /* additive, a decay for all channels */
+        {{9, 8, 8, 28}, {14, 13, 9, 28}},    /* and for each */
+    };
+    const int vk = layer->state_layout == LA_VK, large = lai_mean_size(layer) >= 64.0;
+    int row = wide ? 7 : layer->normalised ? 5 : 6, limit;
+    if (layer->write != LA_WRITE_ADD) row = 3 + wide;
+    if (layer->read == LA_READ_BEFORE) row = 2;
+    if (layer->write == LA_WRITE_DPLR) row = 1;
+    if (lai_projects(layer)) row = 0;
+    limit = limits[row][isa == LA_ISA_AVX512][vk ? 3 : (lai_mean_size(layer) >= 32.0) + large];
+    return vk && !read ? LAI_MIN(limit, large ? 12 : 18) : limit;
 }
 
 /* Rules that have anything else per key channel take their gates so, too: one for all channels is
@@ -1672,10 +1684,10 @@ static int lai_choose_form(const la_layer *layer, const la_call *call, int64_t t
     if (!LAI_HAS_CHUNKS) return LA_RECURRENT;
     if (layer->write != LA_WRITE_ADD || layer->normalised || lai_mean_size(layer) >= 64.0)
         least = lai_projects(layer) ? 5 : 2;
-    if (!read && tokens >= (kept ? 20 : least) &&
+    if (!read && tokens >= (kept ? 17 : least) &&
         tokens <= lai_parallel_limit(layer, isa, kept, wide))
         return LA_PARALLEL;
-    return tokens < lai_recurrent_limit(layer, isa, wide) ? LA_RECURRENT : LA_CHUNKWISE;
+    return tokens < lai_recurrent_limit(layer, isa, wide, read) ? LA_RECURRENT : LA_CHUNKWISE;
 }
 
 /* the chunk that runs; LA_AUTO never asks for one */
@@ -2618,7 +2630,6 @@ typedef struct lai_scan {
 #define lai_square            LAI_NAME(square)
 #define lai_identity16        LAI_NAME(identity16)
 #define lai_elu16             LAI_NAME(elu16)
-#define lai_cosine16          LAI_NAME(cosine16)
 #define lai_sincos            LAI_NAME(sincos)
 #define lai_angle             LAI_NAME(angle)
 #define lai_project           LAI_NAME(project)
@@ -3626,14 +3637,6 @@ LAI_INLINE void lai_elu16(float *y, const float *x, float norm, int64_t left) {
     lai_store_n(y, lai_add(low, lai_max(lai_zero(), v)), left);
 }
 
-/* relu(x) cos(theta), and n further on relu(x) sin(theta) */
-LAI_INLINE void lai_cosine16(float *y, const float *x, float norm, const float angle[2], int64_t n,
-                             int64_t left) {
-    const lai_v v = lai_max(lai_zero(), lai_mul(lai_set(norm), lai_load_n(x, left)));
-    lai_store_n(y, lai_mul(v, lai_set(angle[0])), left);
-    lai_store_n(y + n, lai_mul(v, lai_set(angle[1])), left);
-}
-
 static void lai_sincos(const lai_head *h, int64_t position, double angle[2]) {
     const double theta = 1.57079632679489662 * ((double)position / h->layer->horizon);
     angle[0] = cos(theta);
@@ -3862,7 +3865,11 @@ static void lai_map_row(const lai_head *h, lai_stream *s, float *y, const float 
         for (i = 0; i < n; i += 16) lai_elu16(y + i, x + i, norm, n - i);
     } else if (l->feature == LA_FEATURE_COSFORMER) {
         lai_angle(h, s, position, angle);
-        for (i = 0; i < n; i += 16) lai_cosine16(y + i, x + i, norm, angle, n, n - i);
+        for (i = 0; i < n; i += 16) { /* relu(x) cos(theta), and n further on relu(x) sin(theta) */
+            const lai_v v = lai_max(lai_zero(), lai_mul(lai_set(norm), lai_load_n(x + i, n - i)));
+            lai_store_n(y + i, lai_mul(v, lai_set(angle[0])), n - i);
+            lai_store_n(y + n + i, lai_mul(v, lai_set(angle[1])), n - i);
+        }
     } else if (l->feature == LA_FEATURE_DPFP) {
         lai_dpfp(h, y, x);
     } else if (l->feature == LA_FEATURE_TAYLOR) {
@@ -6292,7 +6299,6 @@ static void lai_run_scan(int kind, lai_scan *x) {
 #undef lai_square
 #undef lai_identity16
 #undef lai_elu16
-#undef lai_cosine16
 #undef lai_sincos
 #undef lai_angle
 #undef lai_project
