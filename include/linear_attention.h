@@ -451,7 +451,7 @@
  *                          Synthesizer, RWKV-4 and HGRN
  *
  * What a build leaves out is answered by LA_E_UNSUPPORTED. The code of gcc 12 -O2 for x86-64 takes
- * 427 KB, LA_EXTRAS 63 KB more; 180 KB with LA_NO_SIMD, and 63 KB with all four.
+ * 410 KB, LA_EXTRAS 65 KB more; 168 KB with LA_NO_SIMD, and 63 KB with all four.
  *
  * C++ compiles it as it is (C++11 and later), declarations being extern "C".
  */
@@ -1646,7 +1646,7 @@ static int64_t lai_parallel_limit(const la_layer *layer, int isa, int kept, int 
 
 /* From so many tokens on the chunkwise form repays moving the state to panels and back: where d is
  * below 64, below 128, and more, and for LA_VK, where it is sooner if there is no state to read.
- * First AVX2 (a Zen 4 core, and a Sapphire Rapids), then AVX-512 (the latter). */
+ * First AVX2 (a Zen 4 core, and an Emerald Rapids), then AVX-512 (the latter). */
 static int64_t lai_recurrent_limit(const la_layer *layer, int isa, int wide, int read) {
     static const signed char limits[8][2][4] = {
         {{7, 9, 7, 14}, {7, 9, 9, 14}},      /* projections, which are tiles */
