@@ -2069,8 +2069,8 @@ typedef struct lai_pass {
     const float *Q, *K, *R, *rho;
 } lai_pass;
 
-typedef struct lai_beside { /* a second panel, and what becomes of it: so far behind the first */
-    int64_t m, y;           /* y = 0: there is none */
+typedef struct lai_beside { /* the second of two panels: how far M and y of a tile are behind */
+    int64_t m, y;           /* those of the first; y = 0: there is no second */
 } lai_beside;
 LAI_INLINE lai_beside lai_second(int there, int64_t m, int64_t y) {
     const lai_beside next = {m, there ? y : 0};
@@ -3084,7 +3084,6 @@ LAI_INLINE void lai_r_sum4(float s[4], lai_r x, lai_r y, lai_r z, lai_r w) {
 
 #endif /* instruction sets */
 
-
 /* From registers to vectors, once for all: MAPn applies an operation of n operands to each
  * register. */
 #if LAI_LANES == 16
@@ -3397,7 +3396,7 @@ LAI_INLINE lai_v lai_read(const float *M, int64_t stride, int64_t cols, const fl
     return lai_add(lai_add(y0, y1), lai_add(y2, y3));
 }
 
-/* The same of two panels side by side, `next` apart, or of one: a. Two share what is loaded of
+/* A vector of two panels side by side, `next` apart, or of one: a. Two share what is loaded of
  * coefficients, for which only AVX-512 has registers enough. */
 typedef struct lai_two {
     lai_v a, b;
@@ -3494,7 +3493,7 @@ LAI_LARGE float lai_dot(const float *x, const float *y, int64_t n) {
     return lai_sum(sum);
 }
 
-/* THE pair pass: two tokens a, b in one visit of a panel, which is 16 columns of a state.
+/* THE pair pass: two tokens a, b in one visit of a panel, 16 columns of a state, or of two.
  *
  *     S  [n][16]      the panel, in L1; n is a multiple of 8
  *     Q  [n/8][2][8]  reads the OLD state:    o_a, o_b = sum of Q_i S_i
@@ -3538,9 +3537,7 @@ LAI_INLINE void lai_pair_row(float *S, int64_t next, const float *Q, const float
 
 LAI_INLINE lai_two lai_sum_sets(lai_two x[2][2], int i, int sets) {
     lai_two sum = x[0][i];
-    if (sets == 1) return sum;
-    sum.a = lai_add(sum.a, x[1][i].a);
-    sum.b = lai_add(sum.b, x[1][i].b);
+    if (sets == 2) sum.a = lai_add(sum.a, x[1][i].a), sum.b = lai_add(sum.b, x[1][i].b);
     return sum;
 }
 
@@ -3570,15 +3567,17 @@ LAI_INLINE void lai_pair(float *S, int64_t n, const lai_pass *pass, int panels, 
     predicted[1] = lai_sum_sets(r, 1, r_sets);
 }
 
-/* o = sum of Q_i S_i, [2][16], and nothing written */
-LAI_NOINLINE void lai_look(float *S, int64_t n, const float *Q, float *o) {
+/* o = sum of Q_i S_i, [2][16] of each panel, and nothing written */
+LAI_NOINLINE void lai_look(float *S, int64_t n, const float *Q, int panels, float *o) {
     const lai_two none[2] = {{lai_zero(), lai_zero()}, {lai_zero(), lai_zero()}};
+    const lai_pass pass = {Q, Q, Q, Q};
     lai_two sum[2];
-    lai_pass pass;
-    pass.Q = pass.K = pass.R = pass.rho = Q;
-    lai_pair(S, n, &pass, 1, none, sum, sum, LAI_LOOK, LA_WRITE_ADD);
-    lai_store(o, sum[0].a);
-    lai_store(o + 16, sum[1].a);
+    if (LAI_PANELS == 2 && panels == 2)
+        lai_pair(S, n, &pass, 2, none, sum, sum, LAI_LOOK, LA_WRITE_ADD);
+    else
+        lai_pair(S, n, &pass, 1, none, sum, sum, LAI_LOOK, LA_WRITE_ADD);
+    lai_store_two(o, 32, sum, panels);
+    lai_store_two(o + 16, 32, sum + 1, panels);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -4459,9 +4458,8 @@ static void lai_prepare_pair(const lai_head *h, lai_pairs *c, int64_t p) {
 
 LAI_INLINE lai_v lai_pair_beta(const lai_head *h, const lai_pair_view *x, int i, int64_t column,
                                int64_t left, lai_v v) {
-    const float *beta = x->beta[i];
-    if (LAI_LIKELY(!h->beta_wide)) return lai_mul(v, lai_set(*beta));
-    return lai_mul(v, lai_load_n(beta + column, left));
+    if (LAI_LIKELY(!h->beta_wide)) return lai_mul(v, lai_set(*x->beta[i]));
+    return lai_mul(v, lai_load_n(x->beta[i] + column, left));
 }
 
 /* what counts of a prediction: y of it, times beta unless an erase gate is beta's part there */
@@ -4496,15 +4494,16 @@ LAI_INLINE void lai_pair_output(const lai_head *h, const lai_pair_view *x, int64
     lai_store_n(x->out[1] + at, lai_fma1(query->bb, u[1], b), left);
 }
 
-/* what query heads behind the first one read of a panel */
+/* what query heads behind the first one read */
 LAI_NOINLINE void lai_pair_looks(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
-                                 int64_t column, int rescale, const lai_v u[2]) {
-    int64_t m;
+                                 int64_t column, int panels, int rescale, const lai_v *u) {
+    float *const S = c->panels + column * c->panel_rows, look[32 * LAI_PANELS];
+    int64_t m, i;
     for (m = 1; m < c->queries; ++m) {
-        float *S = c->panels + column * c->panel_rows, look[32];
-        lai_look(S, c->panel_rows, x->pass.Q + m * 2 * c->rows, look);
-        lai_pair_output(h, x, m, column, h->columns - column, rescale, u, lai_load(look),
-                        lai_load(look + 16));
+        lai_look(S, c->panel_rows, x->pass.Q + m * 2 * c->rows, panels, look);
+        for (i = 0; i < panels; ++i)
+            lai_pair_output(h, x, m, column + 16 * i, h->columns - column - 16 * i, rescale,
+                            u + 2 * i, lai_load(look + 32 * i), lai_load(look + 32 * i + 16));
     }
 }
 
@@ -4519,7 +4518,7 @@ LAI_INLINE void lai_dplr_output(const lai_head *h, const lai_pairs *c, const lai
     lai_store_n(out, lai_mul(scale, o), left);
     for (m = 1; m < c->queries; ++m) {
         const int second = m % 2 == 0;
-        if (!second) lai_look(c->panels + column * n, n, x->pass.R + (m + 1) * c->rows, look);
+        if (!second) lai_look(c->panels + column * n, n, x->pass.R + (m + 1) * c->rows, 1, look);
         lai_store_n(out + m * h->out_next, lai_mul(scale, lai_load(look + 16 * second)), left);
     }
 }
@@ -4544,10 +4543,6 @@ LAI_INLINE void lai_pair_before(const lai_head *h, const lai_pairs *c, const lai
         u[1] = lai_pair_error(h, c, x, 1, column, left, rescale, write);
         if (delta) u[1] = lai_fnma(lai_pair_part(h, x, 1, column, left, info->kk), u[0], u[1]);
     }
-    if (!LAI_LIKELY(c->queries <= 1)) {
-        const lai_v own[2] = {u[0], u[1]};
-        lai_pair_looks(h, c, x, column, rescale, own);
-    }
     *wa = lai_mul(u[0], lai_set(info->write[0]));
     if (rescale == LAI_TWICE) *wa = lai_mul(*wa, lai_set(info->write_late));
     *wb = lai_mul(u[1], lai_set(info->write[1]));
@@ -4568,7 +4563,7 @@ LAI_INLINE void lai_pair_behind(const lai_head *h, const lai_pairs *c, const lai
     if (c->queries > 0) lai_pair_output(h, x, 0, column, left, rescale, u, oa, ob);
 }
 
-/* one pair, one panel or two, which are whole */
+/* one pair, one panel, or two whole ones */
 LAI_INLINE void lai_pair_panels(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,
                                 int64_t column, int rescale, int write, int panels) {
     const int64_t n = c->panel_rows, next = column + 16;
@@ -4578,14 +4573,20 @@ LAI_INLINE void lai_pair_panels(const lai_head *h, const lai_pairs *c, const lai
     lai_v u[2] = {none.a, none.a}, u_next[2] = {none.a, none.a};
     lai_pair_before(h, c, x, column, left, rescale, write, u, &w[0].a, &w[1].a);
     if (panels == 2) lai_pair_before(h, c, x, next, left, rescale, write, u_next, &w[0].b, &w[1].b);
+    if (write != LA_WRITE_DPLR && !LAI_LIKELY(c->queries <= 1)) {
+        lai_v own[2 * LAI_PANELS];
+        own[0] = u[0], own[1] = u[1];
+        if (panels == 2) own[2 * LAI_PANELS - 2] = u_next[0], own[2 * LAI_PANELS - 1] = u_next[1];
+        lai_pair_looks(h, c, x, column, panels, rescale, own);
+    }
     lai_pair(c->panels + column * n, n, &x->pass, panels, w, o, r, rescale, write);
     lai_pair_behind(h, c, x, column, left, rescale, write, u, o[0].a, o[1].a, r[0].a, r[1].a);
     if (panels == 1) return;
     lai_pair_behind(h, c, x, next, left, rescale, write, u_next, o[0].b, o[1].b, r[0].b, r[1].b);
 }
 
-/* The pass with what is around it, once per kind: called for one panel at a time, what then went
- * through memory instead of registers cost 4 %. */
+/* The pass with what is around it, once per kind: with the pass a function of its own, what then
+ * went through memory cost 4 %. Pairs with deep gates are rare: a panel at a time. */
 #define LAI_PAIR(name, rescale, write)                                                             \
     static void LAI_NAME(name)(const lai_head *h, const lai_pairs *c, const lai_pair_view *x,      \
                                int64_t column, int64_t stop) {                                     \
@@ -4684,7 +4685,7 @@ static void lai_absorb_pairs(const lai_head *h, lai_pairs *c) {
         lai_store_eights(c->R + 2 * i, lai_load_n(h->a.at + i, h->features - i), lai_zero());
     for (column = 0; (h->delta || h->dplr) && c->count && column < h->columns; column += 16) {
         float *S = lai_panel(h, c->panels, h->first + column);
-        lai_look(S, c->panel_rows, c->R, c->predicted + 2 * column);
+        lai_look(S, c->panel_rows, c->R, 1, c->predicted + 2 * column);
     }
     for (p = 0; p < c->count; p += LAI_RING - 1) /* a pass reads with the next pair's keys, too */
         lai_pair_block(h, c, p, LAI_MIN(p + LAI_RING - 1, c->count));
@@ -4744,7 +4745,7 @@ static void lai_read_pair(const lai_head *h, lai_pairs *c, const lai_mapped *y, 
     for (column = h->first; column < h->first + h->columns; column += 16) {
         const int64_t cols = LAI_MIN(h->first + h->columns - column, 16);
         float o[32];
-        lai_look(lai_panel(h, c->panels, column), c->panel_rows, c->K, o);
+        lai_look(lai_panel(h, c->panels, column), c->panel_rows, c->K, 1, o);
         lai_store_n(lai_output(h, m, t, column), lai_mul(lai_set(a), lai_load(o)), cols);
         if (!both) continue;
         lai_store_n(lai_output(h, m, t + 1, column), lai_mul(lai_set(b), lai_load(o + 16)), cols);
@@ -5272,7 +5273,7 @@ LAI_NOINLINE void lai_run_recurrent(const lai_head *h) {
  *     o_t = scale (D_t0 S0^T q_t + sum over s <= t of P_ts u_s)
  *     S   = D_C0 S0 + sum over s of D_Cs k_s u_s^T
  *
- * in tiles of six tokens and 16 columns. The first token's gate acts on S0 itself; the row D_t
+ * in tiles of six tokens, 16 or 32 columns. The first token's gate acts on S0 itself; the row D_t
  * steps on from token to token, so decays are products over the tokens between, and no gate
  * overflows or cancels. For decay per channel the keys step on instead of D: kappa_s is k_s decayed
  * up to the tile, and P_ts = kappa_s . q_t times the decay since; within the tile kappa_s steps on
@@ -5655,8 +5656,7 @@ LAI_NOINLINE void lai_ask_tile(const lai_head *h, int64_t t, int64_t column, int
 static void lai_tile_writes(const lai_head *h, const lai_chunk *c, const lai_tile *x,
                             int64_t column, float w[LAI_TILE][LAI_SPAN], int64_t i) {
     const int64_t cols = h->columns - column, writes = c->writes;
-    float *const U = c->U + column * c->size * writes + 16 * c->count * writes;
-    float *u = U;
+    float *const U = c->U + column * c->size * writes + 16 * c->count * writes, *u = U;
     int64_t r, s;
     for (r = 0; r < x->rows; ++r, u += 16 * writes) {
         const float *L = lai_score_row(c, 0, r) + c->count * writes;
